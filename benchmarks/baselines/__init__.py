@@ -1,0 +1,1 @@
+"""What the figures are compared with: Ray actor calls, bare sockets, a hand-written packed loop, pyzmq."""

@@ -1,0 +1,1 @@
+"""One module per experiment; each states its question in its docstring and has `run(plan) -> rows`."""

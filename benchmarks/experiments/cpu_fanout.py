@@ -1,0 +1,44 @@
+"""What do eight consumers on another node cost the producer's process, and the link, compared with one?"""
+
+from __future__ import annotations
+
+from benchmarks.harness.cluster import node_ids
+from benchmarks.harness.field import Field, answer
+from benchmarks.harness.rows import Row, at_most
+from benchmarks.harness.samples import Plan, Samples
+from benchmarks.harness.usage import cpu_seconds
+
+CONSUMERS = {"one": 1, "eight": 8}
+
+
+def run(plan: Plan) -> list[Row]:
+    """Two channels, one with the first consumer and one with all, in turns. The producer has a core of its own."""
+    events = 20_000 if plan.short else 100_000
+    here, there = node_ids()[:2]
+    costs = {name: Samples("s", higher_is_better=False) for name in CONSUMERS}
+    crossed = {name: Samples("bytes", higher_is_better=False) for name in CONSUMERS}
+    with Field(plan, "bench-cpu-fanout", consumers=max(CONSUMERS.values()), nodes=(here, there)) as field:
+        for name, consumers in CONSUMERS.items():
+            field.connect([name], consumers)
+        field.place("two")
+        for name in CONSUMERS:
+            field.rate("100 bytes", [name], events // 4)
+        for _ in range(plan.rounds):
+            for name in CONSUMERS:
+                bytes_before = answer(field.producer.bytes_between_nodes.remote(name))
+                cpu_before = cpu_seconds([field.producer_pid])
+                field.rate("100 bytes", [name], events)
+                costs[name].values.append((cpu_seconds([field.producer_pid]) - cpu_before) / events)
+                bytes_after = answer(field.producer.bytes_between_nodes.remote(name))
+                crossed[name].values.append((bytes_after - bytes_before) / events)
+    return [
+        Row("producer's CPU per event, 8 consumers", "two", costs["eight"], "1 consumer", costs["one"], at_most(1.1)),
+        Row(
+            "bytes between nodes per event of 100 B, 8 consumers",
+            "two",
+            crossed["eight"],
+            "1 consumer",
+            crossed["one"],
+            at_most(1.1),
+        ),
+    ]

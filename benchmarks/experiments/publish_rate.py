@@ -1,0 +1,71 @@
+"""How many events a second go from one producer process to one consumer process of the same node?
+
+Against Ray actor calls, pyzmq PUB/SUB, and a hand-written packed loop over sockets with the same hops at its best packing.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+
+from benchmarks.baselines.actor_calls import ActorCalls
+from benchmarks.baselines.pubsub import PubSub
+from benchmarks.baselines.sockets import PACKS, BareSockets
+from benchmarks.harness import payloads
+from benchmarks.harness.field import Field
+from benchmarks.harness.pinning import PLACEMENTS, place
+from benchmarks.harness.rows import Goal, Row, at_least
+from benchmarks.harness.samples import Plan, best_of, interleave, sized
+
+# The second loop calls a function per event at both ends, which a library must and a loop need not.
+LOOPS = {
+    "bytes": "hand-written loop",
+    "calls": "the loop with a call per event",
+    "pickle": "loop with pickle",
+    "dict": "loop with msgspec",
+}
+GOALS: dict[tuple[str, str], Goal | None] = {
+    ("100 bytes", "Ray actor calls"): at_least(200),
+    ("100 bytes", "pyzmq PUB/SUB"): at_least(1),
+    ("100 bytes", LOOPS["bytes"]): at_least(1 / 3),
+    ("100 bytes", LOOPS["calls"]): None,
+    ("small dict", LOOPS["pickle"]): None,
+    ("small dict", LOOPS["dict"]): None,
+}
+
+
+def run(plan: Plan) -> list[Row]:
+    """All in turns, under each placement."""
+    generator = plan.random()
+    events, dicts = payloads.hundred_bytes(generator), payloads.small_dicts(generator)
+    rows = []
+    with ExitStack() as stack:
+        calls = stack.enter_context(ActorCalls())
+        bare = stack.enter_context(BareSockets())
+        queues = {size: stack.enter_context(PubSub(queue_events=size)) for size in (0, 1000)}
+        field = stack.enter_context(Field(plan, "bench-publish-rate"))
+        field.connect(["events"])
+        for placement in PLACEMENTS:
+            field.place(placement)
+            for party in (calls, bare, *queues.values()):
+                place(placement, party.source_pids, party.other_pids)
+            variants = {
+                kind: sized(plan, partial(field.rate, kind, ["events"]), 5000) for kind in ("100 bytes", "small dict")
+            }
+            variants["Ray actor calls"] = sized(plan, partial(calls.one_way_rate, events), 500)
+            for size, pubsub in queues.items():
+                variants[f"pyzmq PUB/SUB, queue of {size or 'any size'}"] = sized(
+                    plan, partial(pubsub.received_rate, events), 20_000
+                )
+            for codec, name in LOOPS.items():
+                what = events if codec in ("bytes", "calls") else dicts
+                for pack in PACKS[1:]:
+                    variants[f"{name}, packs of {pack}"] = sized(
+                        plan, partial(bare.packed_rate, codec, what, pack), 20_000
+                    )
+            samples = interleave(plan, variants, "events/s", higher_is_better=True)
+            for (kind, against), goal in GOALS.items():
+                name, baseline = best_of(samples, against)
+                note = f"loss up to {queues[1000].lost_share:.0%} with a queue of 1000" if "pyzmq" in name else ""
+                rows.append(Row(f"publish, {kind}", placement, samples[kind], name, baseline, goal, note))
+    return rows

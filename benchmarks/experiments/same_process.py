@@ -1,0 +1,82 @@
+"""What does an event cost when producer and consumer are in one process? Against a queue between two threads."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+import ray
+
+from benchmarks.harness.field import answer, start
+from benchmarks.harness.parties import Consumer, Producer
+from benchmarks.harness.pinning import place
+from benchmarks.harness.rows import Row, at_most
+from benchmarks.harness.samples import Plan, interleave
+
+
+class Loopback(Consumer):
+    """Publishes to itself."""
+
+    def __init__(self, namespace: str, seed: int) -> None:
+        super().__init__(namespace)
+        self._producer = Producer(namespace, seed)
+
+    def open(self) -> None:
+        """Both ends of one channel."""
+        self._producer.open(["events"])
+        self.subscribe(["events"])
+
+    def publish_seconds(self, events: int) -> float:
+        """Seconds an event by a channel, until the handler had the last one."""
+        self.expect(events)
+        began = self._producer.publish("small dict", events, ["events"])
+        return (self.ended() - began) / events
+
+    def queue_seconds(self, events: int) -> float:
+        """Seconds an event by a `SimpleQueue` and a thread that calls the handler."""
+        self.expect(events)
+        handover: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+        def consume() -> None:
+            for _ in range(events):
+                self.handle(handover.get())
+
+        thread = threading.Thread(target=consume)
+        thread.start()
+        began = time.monotonic()
+        for number in range(events):
+            handover.put(number)
+        thread.join()
+        return (self.ended() - began) / events
+
+
+def run(plan: Plan) -> list[Row]:
+    """One process, on one core."""
+    events = 20_000 if plan.short else 100_000
+    party = start(Loopback, "bench-same-process", plan.seed)
+    try:
+        answer(party.open.remote())
+        place("one", [], [answer(party.pid.remote())])
+        samples = interleave(
+            plan,
+            {
+                "ours": lambda: float(answer(party.publish_seconds.remote(events))),
+                "queue.SimpleQueue": lambda: float(answer(party.queue_seconds.remote(events))),
+            },
+            "s",
+            higher_is_better=False,
+        )
+        answer(party.shutdown.remote())
+    finally:
+        ray.kill(party)
+    return [
+        Row("publish and handle in one process", "one", samples["ours"], goal=at_most(3e-6)),
+        Row(
+            "publish and handle in one process",
+            "one",
+            samples["ours"],
+            "queue.SimpleQueue",
+            samples["queue.SimpleQueue"],
+        ),
+    ]

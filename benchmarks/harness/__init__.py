@@ -1,0 +1,1 @@
+"""What all experiments share: processes, pinning, sampling, and the rows that they report."""

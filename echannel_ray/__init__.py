@@ -1,0 +1,1 @@
+"""Event channels for Ray: typed publish and subscribe with eager handlers."""

@@ -1,0 +1,1 @@
+"""The parts that run as Ray actors: name server, channel managers and concentrators."""

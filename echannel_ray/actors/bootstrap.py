@@ -1,0 +1,331 @@
+"""The actors' names, how each is made exactly once, and calls that outlive the restart of who is called.
+
+All are detached, named actors in one Ray namespace of ours, which Ray starts again when they die. `ray.remote(...).options(
+get_if_exists=True)` makes them once however many processes try; one whose node died is DEAD for Ray and its name is free,
+so the next `ensure_*` makes another.
+
+**Whose runtime environment.** Ray hands a job's runtime_env down to every actor that the job makes, detached ones too:
+`runtime_env={}` and None inherit all of it, and fields can be replaced but not removed. The actors serve all jobs of a
+cluster, so the working directory, packages and variables of the one that came first must not rule them. Therefore the
+name server is made by a small driver of its own where the caller has a runtime_env, and makes the other parts itself
+(what a detached actor makes inherits from that actor).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from echannel_ray.errors import EChannelError, VersionMismatch
+from echannel_ray.ids import RAY_NAMESPACE, WIRE_VERSION, check_namespace, node_number
+
+logger = logging.getLogger(__name__)
+
+Handle = Any  # `ray.actor.ActorHandle`, whose methods type checkers can't see
+
+DEFAULT_MANAGERS = 2
+# Creating takes a worker process; Ray starts a few at a time, and a busy machine takes long for each.
+ENSURE_TIMEOUT_SECONDS = 60.0
+_FIRST_PAUSE_SECONDS = 0.01
+_LONGEST_PAUSE_SECONDS = 0.25
+
+
+def name_server_name(namespace: str) -> str:
+    """The name of the namespace's name server."""
+    return f"{namespace}:name-server"
+
+
+def manager_name(namespace: str, slot: int) -> str:
+    """The name of one of the namespace's channel managers."""
+    return f"{namespace}:manager-{slot}"
+
+
+def concentrator_name(namespace: str, node: int) -> str:
+    """The name of a node's concentrator."""
+    return f"{concentrator_prefix(namespace)}{node:016x}"
+
+
+def concentrator_prefix(namespace: str) -> str:
+    """How the names of the namespace's concentrators begin."""
+    return f"{namespace}:concentrator-"
+
+
+def find(name: str) -> Handle:
+    """The actor of this name, or LookupError."""
+    try:
+        return ray.get_actor(name, namespace=RAY_NAMESPACE)
+    except ValueError as error:
+        raise LookupError(f"there is no actor {name!r}") from error
+
+
+# ---- calls that outlive restarts --------------------------------------------------------------------------------------
+
+
+class _Attempts:
+    """Decides after each failure whether to try again, and when: what `call` and `call_async` have in common."""
+
+    def __init__(self, method: str, timeout: float) -> None:
+        self._method = method
+        self._deadline = time.monotonic() + timeout
+        self._pause = _FIRST_PAUSE_SECONDS
+
+    def remaining(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def pause_after(self, error: Exception) -> float:
+        """Seconds to wait before the next attempt; raises when there is none."""
+        if isinstance(error, RayTaskError):
+            # The method raised. Ray wraps that in a class made up on the spot, which neither pickles nor prints well.
+            if isinstance(error.cause, EChannelError):
+                raise error.cause from None
+            raise error
+        if not isinstance(error, RayActorError | LookupError):
+            raise error
+        pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+        if pause >= self.remaining():
+            raise TimeoutError(f"{self._method!r} was not answered: {error}") from error
+        return pause
+
+
+def call(get_handle: Callable[[], Handle], method: str, *args: Any, timeout: float = 30.0) -> Any:
+    """The answer of an actor's method, asked again while the actor is being restarted or replaced.
+
+    The method may run more than once. `get_handle` is asked before each attempt, and may raise LookupError. The method's own
+    EChannelErrors are raised as they are; TimeoutError when there was no answer in time. It blocks: not for event loops.
+    """
+    attempts = _Attempts(method, timeout)
+    while True:
+        try:
+            return ray.get(getattr(get_handle(), method).remote(*args), timeout=attempts.remaining())
+        except GetTimeoutError as error:
+            raise TimeoutError(f"{method!r} was not answered within {timeout} s") from error
+        except Exception as error:
+            time.sleep(attempts.pause_after(error))
+
+
+async def call_async(get_handle: Callable[[], Handle], method: str, *args: Any, timeout: float = 30.0) -> Any:
+    """`call` for the loop of an actor; `get_handle` runs in a thread, unless it is the first attempt."""
+    attempts = _Attempts(method, timeout)
+    handle: Handle = None
+    while True:
+        try:
+            # The first lookup is answered from Ray's cache as a rule (20 µs); others may wait for the GCS.
+            handle = get_handle() if handle is None else await asyncio.to_thread(get_handle)
+            return await asyncio.wait_for(_answer(handle, method, args), attempts.remaining())
+        except (asyncio.TimeoutError, TimeoutError) as error:
+            raise TimeoutError(f"{method!r} was not answered within {timeout} s") from error
+        except Exception as error:
+            await asyncio.sleep(attempts.pause_after(error))
+
+
+async def _answer(handle: Handle, method: str, args: tuple[Any, ...]) -> Any:
+    return await getattr(handle, method).remote(*args)
+
+
+async def ask(name: str, method: str, *args: Any, timeout: float) -> Any:
+    """`call_async` to a part by its name: what the actors have injected, so that their tests need no Ray."""
+    return await call_async(partial(find, name), method, *args, timeout=timeout)
+
+
+# ---- making what is missing ------------------------------------------------------------------------------------------
+
+
+def ensure_name_server(
+    namespace: str,
+    managers: int = DEFAULT_MANAGERS,
+    *,
+    actor_class: type | None = None,
+    timeout: float = ENSURE_TIMEOUT_SECONDS,
+) -> Handle:
+    """The namespace's name server, made where it is missing; raises VersionMismatch where it is of another version."""
+    check_namespace(namespace)
+    name = name_server_name(namespace)
+
+    def get_or_create() -> Handle:
+        try:
+            return find(name)
+        except LookupError:
+            if actor_class is None and _has_runtime_env() and _create_apart(namespace, managers):
+                return find(name)
+            from echannel_ray.actors.name_server import NameServer
+            from echannel_ray.transport.security import Authority
+
+            # Whoever comes too late has made a secret for nothing: Ray drops the arguments.
+            return create(name, actor_class or NameServer, (namespace, Authority.generate(), managers), head_node_id())
+
+    return _checked(name, get_or_create, timeout)
+
+
+def ensure_managers(namespace: str, managers: int = DEFAULT_MANAGERS, **options: Any) -> list[Handle]:
+    """All channel managers of a namespace, made where they are missing."""
+    return [ensure_manager(namespace, slot, managers, **options) for slot in range(managers)]
+
+
+def ensure_manager(
+    namespace: str,
+    slot: int,
+    managers: int = DEFAULT_MANAGERS,
+    *,
+    actor_class: type | None = None,
+    timeout: float = ENSURE_TIMEOUT_SECONDS,
+) -> Handle:
+    """One of the channel managers, made where it is missing. `managers` counts where the namespace is new."""
+    name = manager_name(namespace, slot)
+    return _ensure_by_name_server(namespace, managers, name, "create_manager", (slot, actor_class), timeout)
+
+
+def ensure_concentrator(
+    namespace: str,
+    ray_node_id: str,
+    managers: int = DEFAULT_MANAGERS,
+    *,
+    actor_class: type | None = None,
+    timeout: float = ENSURE_TIMEOUT_SECONDS,
+) -> Handle:
+    """The concentrator of a node, made where it is missing; it may not be `ready()` yet."""
+    name = concentrator_name(namespace, node_number(ray_node_id))
+    arguments = (ray_node_id, actor_class)
+    return _ensure_by_name_server(namespace, managers, name, "create_concentrator", arguments, timeout)
+
+
+def _ensure_by_name_server(
+    namespace: str, managers: int, name: str, method: str, arguments: tuple[Any, ...], timeout: float
+) -> Handle:
+    check_namespace(namespace)
+
+    def get_or_create() -> Handle:
+        try:
+            return find(name)
+        except LookupError:
+            server = ensure_name_server(namespace, managers, timeout=timeout)
+            call(lambda: server, method, *arguments, timeout=timeout)
+            return find(name)
+
+    return _checked(name, get_or_create, timeout)
+
+
+def create(name: str, actor_class: type, arguments: tuple[Any, ...], ray_node_id: str | None) -> Handle:
+    """Make an actor, or return the one that somebody else has just made; on this node where one is given."""
+    placement = None if ray_node_id is None else NodeAffinitySchedulingStrategy(ray_node_id, soft=False)
+    remote_class: Any = ray.remote(actor_class)
+    return remote_class.options(
+        name=name,
+        namespace=RAY_NAMESPACE,
+        lifetime="detached",
+        get_if_exists=True,
+        max_restarts=-1,
+        num_cpus=0,
+        # Requests wait inside (for an endpoint's confirmation, say): a thousand, Ray's default, would hold up the rest.
+        max_concurrency=100_000,
+        runtime_env={},
+        scheduling_strategy=placement,
+    ).remote(*arguments)
+
+
+def head_node_id() -> str | None:
+    """The node for name server and managers: the head, for without it there is no GCS either; None where none is alive."""
+    for node in ray.nodes():
+        if node["Alive"] and "node:__internal_head__" in node["Resources"]:
+            return str(node["NodeID"])
+    return None
+
+
+def _checked(name: str, get_or_create: Callable[[], Handle], timeout: float) -> Handle:
+    theirs = call(get_or_create, "wire_version", timeout=timeout)
+    if theirs != WIRE_VERSION:
+        raise VersionMismatch(
+            f"{name!r} speaks wire version {theirs}, this process {WIRE_VERSION}: install one version of echannel_ray "
+            "everywhere, and end the old parts with echannel_ray.shutdown()",
+            ours=WIRE_VERSION,
+            theirs=theirs,
+            part=name,
+        )
+    return find(name)
+
+
+# ---- a driver without a runtime_env ------------------------------------------------------------------------------------
+
+
+def _has_runtime_env() -> bool:
+    return bool(ray.get_runtime_context().runtime_env.to_dict().keys() - {"config"})
+
+
+def _create_apart(namespace: str, managers: int) -> bool:
+    """Make the name server from a process that has no runtime_env. False where the cluster itself has no echannel_ray:
+
+    then only the caller's runtime_env brings it, and the actors must inherit that.
+    """
+    context = ray.get_runtime_context()
+    theirs = {"RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_JOB_ID", *context.runtime_env.env_vars()}
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, str(context.gcs_address), namespace, str(managers)],
+        env={name: value for name, value in os.environ.items() if name not in theirs},
+        cwd="/",  # which Python puts on the path, and Ray on that of the actors
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        timeout=ENSURE_TIMEOUT_SECONDS,
+        check=False,
+    )
+    if done.returncode == 0:
+        return True
+    reason = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+    logger.warning(
+        "namespace %r runs with this job's runtime_env, since without it echannel_ray did not start (%s): install "
+        "echannel_ray on the cluster's nodes to avoid that",
+        namespace,
+        *(reason or ["no reason given"]),
+    )
+    return False
+
+
+def _main(address: str, namespace: str, managers: str) -> None:
+    ray.init(address=address, configure_logging=False, log_to_driver=False)
+    name = name_server_name(namespace)
+    try:
+        ensure_name_server(namespace, int(managers))
+    except Exception:
+        # A name server that could not even be imported must not keep the name.
+        try:
+            ray.kill(find(name))
+        except LookupError:
+            pass
+        raise
+
+
+def describe_this_actor() -> dict[str, Any]:
+    """What `status()` says of any actor; for use inside one."""
+    context = ray.get_runtime_context()
+    return {
+        "name": context.get_actor_name(),
+        "pid": os.getpid(),
+        "node_id": context.get_node_id(),
+        "restarts": _restarts(context.get_actor_id()),
+        "wire_version": WIRE_VERSION,
+    }
+
+
+def _restarts(actor_id: str | None) -> int:
+    # Ray tells the number to its dashboard's API only, which may not run; this is where that gets it from (0.8 ms).
+    from ray._private import state
+
+    try:
+        return int(state.actors(actor_id)["NumRestarts"])
+    except Exception:
+        logger.debug("Ray does not say how often actor %s was restarted", actor_id, exc_info=True)
+        return int(ray.get_runtime_context().was_current_actor_reconstructed)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,294 @@
+"""The channel manager: the shell around `protocol.membership.ChannelBook`.
+
+It answers requests from the book and performs the book's instructions. It never blocks its loop, and a part that does not
+answer holds up only what has to wait for that part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
+
+from echannel_ray.actors.bootstrap import ask, concentrator_name, describe_this_actor, name_server_name
+from echannel_ray.ids import WIRE_VERSION
+from echannel_ray.protocol.membership import ChannelBook, Instruction, PushMembership, RecordDefinition
+from echannel_ray.protocol.messages import (
+    ConcentratorInfo,
+    Definition,
+    DeleteChannel,
+    Directory,
+    GetChannelStats,
+    ManagerRequest,
+    Push,
+    Registrations,
+    StatsWanted,
+    Subscribe,
+    Unsubscribe,
+)
+
+logger = logging.getLogger(__name__)
+
+Ask = Callable[..., Awaitable[Any]]  # `bootstrap.ask`, or a fake
+
+# `rebuilding`: requests wait, until the name server and all concentrators have said what they know.
+MANAGER_TRANSITIONS: dict[tuple[str, str], str] = {("rebuilding", "rebuilt"): "serving"}
+
+# After this long without an answer an attempt is made anew, and the name server looks whether that node is still there.
+_ATTEMPT_SECONDS = 2.0
+# A concentrator that is there for Ray and answers nothing must not keep all channels closed for good.
+_REBUILD_SECONDS = 10.0
+_NAME_SERVER_SECONDS = 30.0
+
+
+class _Lane:
+    """Pushes about one channel to one node: one at a time, and who waits behind one goes along with the next."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+        self.wanted: set[int] = set()  # endpoints that have to hear
+        self.confirmed: dict[int, int] = {}  # endpoint: version
+
+
+class ChannelManager:
+    """Keeps the books of its share of a namespace's channels; an actor on the head node, a few per namespace."""
+
+    def __init__(self, namespace: str, slot: int, managers: int, ask: Ask = ask) -> None:
+        self._namespace = namespace
+        self._slot = slot
+        self._managers = managers
+        self._ask = ask
+        self._state = "rebuilding"
+        self._serving = asyncio.Event()
+        self._book_made = asyncio.Event()
+        self._book: ChannelBook
+        self._directory: Directory | None = None
+        self._incarnations: dict[int, int] = {}  # node: that of its concentrator's latest report
+        self._lanes: dict[tuple[int, str], _Lane] = {}
+        self._unrecorded: list[RecordDefinition] = []
+        self._recording = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Ray runs this constructor on the actor's loop, also when it restarts the actor.
+        self._in_background(self._rebuild())
+
+    # ---- what concentrators ask and report -----------------------------------------------------------------------------
+
+    async def request(self, node: int, endpoint: int, message: ManagerRequest) -> Any:
+        """The answer to an endpoint's request, or its error; waits for whoever has to confirm first."""
+        await self._serving.wait()
+        reply, instructions = self._book.requested(node, endpoint, message)
+        if isinstance(message, Subscribe | Unsubscribe | DeleteChannel):
+            await asyncio.gather(*map(self._perform, instructions))
+        else:
+            self._perform_in_background(instructions)
+        if isinstance(message, GetChannelStats):
+            return await self._stats(message.channel)
+        return reply
+
+    async def endpoints_gone(self, node: int, endpoints: Iterable[int]) -> None:
+        """Processes on this node ended."""
+        await self._book_made.wait()
+        for endpoint in endpoints:
+            self._perform_in_background(self._book.endpoint_gone(endpoint))
+
+    async def node_gone(self, node: int) -> None:
+        """The name server has made sure that this node is dead."""
+        await self._book_made.wait()
+        self._perform_in_background(self._book.node_gone(node))
+
+    async def report(self, registrations: Iterable[Registrations], node: int, incarnation: int) -> None:
+        """What endpoints of a node have open, after they attached to its concentrator."""
+        await self._book_made.wait()
+        if incarnation < self._incarnations.get(node, 0):
+            return  # from before that concentrator's restart: what counts is what it said since
+        self._incarnations[node] = incarnation
+        self._book.nodes_present([node])
+        for reported in registrations:
+            self._perform_in_background(self._book.registrations_reported(reported))
+
+    # ---- what the name server asks and tells ---------------------------------------------------------------------------
+
+    async def directory_changed(self, directory: Directory) -> None:
+        """Concentrators came or left. Who left is not taken for dead here: `node_gone` says that."""
+        await self._book_made.wait()
+        known = self._directory
+        if known is None or (directory.epoch, directory.version) > (known.epoch, known.version):
+            self._directory = directory
+            self._book.nodes_present(info.node for info in directory.concentrators)
+
+    async def definitions(self) -> list[Definition]:
+        """The definitions of all its channels: none yet before it has asked the name server for its copy."""
+        return self._book.definitions() if self._book_made.is_set() else []
+
+    async def describe(self) -> dict[str, Any]:
+        """Who this is and what it keeps; answered in each state."""
+        made = self._book_made.is_set()
+        return {
+            **describe_this_actor(),
+            "slot": self._slot,
+            "state": self._state,
+            "epoch": self._book.epoch if made else 0,
+            "channels": self._book.channels() if made else [],
+            "endpoints": self._book.endpoints() if made else 0,
+        }
+
+    async def wire_version(self) -> int:
+        """The version that this part speaks."""
+        return WIRE_VERSION
+
+    # ---- rebuilding ------------------------------------------------------------------------------------------------------
+
+    async def _rebuild(self) -> None:
+        epoch, directory, definitions = await self._ask_name_server("manager_started", self._slot)
+        self._directory = directory
+        self._book = ChannelBook(epoch, _compare)
+        self._book.definitions_recovered(definitions)
+        self._book_made.set()
+        await asyncio.gather(*map(self._collect, directory.concentrators))
+        self._state = MANAGER_TRANSITIONS[self._state, "rebuilt"]
+        self._serving.set()
+        # What was confirmed under the epoch before is pushed again: who left meanwhile may have been reported to nobody.
+        self._perform_in_background(self._book.all_memberships())
+        self._perform_in_background([RecordDefinition(definition) for definition in self._book.definitions()])
+
+    async def _collect(self, concentrator: ConcentratorInfo) -> None:
+        deadline = asyncio.get_running_loop().time() + _REBUILD_SECONDS
+        while not self._book.is_gone(concentrator.node, 0):
+            try:
+                registrations = await self._ask(
+                    concentrator.actor_name, "registrations", self._slot, self._managers, timeout=_ATTEMPT_SECONDS
+                )
+            except Exception as error:
+                if asyncio.get_running_loop().time() > deadline:
+                    logger.warning("%s did not say what its endpoints have open: %s", concentrator.actor_name, error)
+                    return
+                await self._suspect(concentrator.node)
+            else:
+                for reported in registrations:
+                    self._book.registrations_reported(reported)  # the instructions are given for all at the end
+                return
+
+    # ---- performing what the book says -----------------------------------------------------------------------------------
+
+    async def _perform(self, instruction: Instruction) -> None:
+        if isinstance(instruction, RecordDefinition):
+            await self._record(instruction)
+            return
+        nodes: dict[int, list[int]] = defaultdict(list)
+        for node, endpoint in instruction.to:
+            nodes[node].append(endpoint)
+        await asyncio.gather(*(self._push(instruction, node, endpoints) for node, endpoints in nodes.items()))
+
+    def _perform_in_background(self, instructions: Iterable[Instruction]) -> None:
+        if self._state == "serving":  # before, all is pushed and recorded at the end of rebuilding
+            for instruction in instructions:
+                self._in_background(self._perform(instruction))
+
+    async def _push(self, instruction: PushMembership, node: int, endpoints: list[int]) -> None:
+        """Return when these endpoints have confirmed this version or a later one, or are gone."""
+        key = (node, instruction.channel)
+        lane = self._lanes.setdefault(key, _Lane())
+        lane.users += 1
+        lane.wanted.update(endpoints)
+        try:
+            async with lane.lock:
+                missing = [e for e in endpoints if lane.confirmed.get(e, 0) < instruction.version]
+                if missing:
+                    lane.wanted.update(missing)
+                    await self._push_newest(lane, node, instruction.channel)
+        finally:
+            lane.users -= 1
+            if not lane.users:
+                del self._lanes[key]
+
+    async def _push_newest(self, lane: _Lane, node: int, channel: str) -> None:
+        while True:
+            endpoints = sorted(endpoint for endpoint in lane.wanted if not self._book.is_gone(node, endpoint))
+            membership = self._book.membership(channel)
+            if not endpoints or membership is None:
+                return
+            pushes: list[tuple[int, Push]] = [(endpoint, membership) for endpoint in endpoints]
+            try:
+                await self._ask(concentrator_name(self._namespace, node), "push", pushes, timeout=_ATTEMPT_SECONDS)
+            except Exception as error:
+                logger.debug("node %016x has not confirmed %r: %s", node, channel, error)
+                await self._suspect(node)
+                continue
+            lane.wanted.difference_update(endpoints)
+            lane.confirmed.update(dict.fromkeys(endpoints, membership.version))
+            return
+
+    async def _suspect(self, node: int) -> None:
+        """Have the name server look whether the node is there; it tells all managers if not."""
+        try:
+            await self._ask(name_server_name(self._namespace), "node_gone", node, timeout=_ATTEMPT_SECONDS)
+        except Exception as error:
+            logger.debug("the name server did not say whether node %016x is there: %s", node, error)
+        await asyncio.sleep(0.05)  # whatever failed at once must not be tried without a pause
+
+    async def _record(self, instruction: RecordDefinition) -> None:
+        self._unrecorded.append(instruction)
+        async with self._recording:
+            batch, self._unrecorded = self._unrecorded, []
+            if batch:  # else it went with the one before
+                kept = [one.definition for one in batch if not one.deleted]
+                deleted = [one.definition for one in batch if one.deleted]
+                await self._ask_name_server("record_definitions", kept, deleted)
+
+    async def _ask_name_server(self, method: str, *args: Any) -> Any:
+        """Until it answers: there is no doing without."""
+        while True:
+            try:
+                return await self._ask(name_server_name(self._namespace), method, *args, timeout=_NAME_SERVER_SECONDS)
+            except Exception:
+                logger.exception("manager %d of %r gets no answer to %r", self._slot, self._namespace, method)
+                await asyncio.sleep(1)
+
+    async def _stats(self, channel: str) -> dict[str, Any]:
+        nodes: dict[int, list[tuple[int, Push]]] = defaultdict(list)
+        for node, endpoint in self._book.addresses(channel):
+            nodes[node].append((endpoint, StatsWanted(channel)))
+        answers = await asyncio.gather(
+            *(
+                self._ask(concentrator_name(self._namespace, node), "push", wanted, timeout=_ATTEMPT_SECONDS)
+                for node, wanted in nodes.items()
+            ),
+            return_exceptions=True,  # the counters of a node that does not answer are missing
+        )
+        sums: dict[str, Any] = {}
+        for replies in answers:
+            for counters in replies if isinstance(replies, list) else []:
+                add_up(sums, counters or {})
+        add_up(sums, self._book.counts(channel) if channel in self._book.channels() else {})
+        return sums
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)  # the loop itself keeps no reference
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("manager %d of %r", self._slot, self._namespace, exc_info=task.exception())
+
+
+def add_up(sums: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add counters to others, those in dicts by name; of what is no number the latest stays."""
+    for name, value in more.items():
+        if isinstance(value, dict):
+            add_up(sums.setdefault(name, {}), value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            sums[name] = sums.get(name, 0) + value
+        else:
+            sums[name] = value
+
+
+def _compare(channel: str, defined: dict[str, Any] | None, asked: dict[str, Any]) -> None:
+    # Imported by the first channel that has a type: the formats' libraries cost memory.
+    from echannel_ray.formats.types import compare
+
+    compare(channel, defined, asked)

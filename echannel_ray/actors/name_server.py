@@ -1,0 +1,284 @@
+"""The name server: the shell around `protocol.naming.NameBook`, and the authority behind the links' keys.
+
+All that it knows is known elsewhere too: who the concentrators are, they say themselves; the definitions are a second
+copy; its secret is among its arguments, which Ray keeps. So a restart asks around, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+import ray
+
+from echannel_ray.actors import bootstrap
+from echannel_ray.actors.bootstrap import Handle
+from echannel_ray.ids import RAY_NAMESPACE, WIRE_VERSION, node_number
+from echannel_ray.protocol.messages import ConcentratorInfo, Definition, Directory
+from echannel_ray.protocol.naming import NameBook
+from echannel_ray.transport.security import Authority, AuthoritySecret, Credentials
+
+logger = logging.getLogger(__name__)
+
+# A concentrator that is being started again answers within this time; one that does not joins later by itself.
+_REBUILD_SECONDS = 10.0
+_TELL_SECONDS = 10.0
+_STATUS_SECONDS = 2.0
+_CONNECT_SECONDS = 1.0
+# Nodes that join in one moment are told of in one directory, not in one each.
+_GATHER_SECONDS = 0.01
+
+
+class NameServer:
+    """Knows the managers and concentrators, and signs the links' certificates; an actor on the head, one per namespace."""
+
+    def __init__(self, namespace: str, secret: AuthoritySecret, managers: int = bootstrap.DEFAULT_MANAGERS) -> None:
+        self._namespace = namespace
+        self._authority = Authority(secret)
+        self._managers = tuple(bootstrap.manager_name(namespace, slot) for slot in range(managers))
+        self._book = NameBook(0, self._managers)
+        self._serving = asyncio.Event()
+        self._to_tell: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Ray runs this constructor on the actor's loop, also when it restarts the actor.
+        self._in_background(self._rebuild())
+
+    # ---- concentrators -----------------------------------------------------------------------------------------------
+
+    async def join(self, info: ConcentratorInfo) -> tuple[Directory, Credentials]:
+        """A concentrator has started: it gets to know the others, and they it."""
+        await self._serving.wait()
+        was_gone = self._book.state(info.node) == "left"
+        if self._book.joined(info):
+            self._tell_everyone(but=info.actor_name)
+            if was_gone:
+                # Managers refuse requests from a node that was declared dead: they must know before it asks any.
+                await asyncio.gather(*map(self._tell, self._managers))
+        return self._book.directory(), self._authority.issue(info.node, [info.host])
+
+    async def leave(self, node: int, incarnation: int) -> None:
+        """A concentrator without endpoints retires."""
+        await self._serving.wait()
+        if self._book.left(node, incarnation):
+            self._tell_everyone()
+
+    async def node_gone(self, node: int) -> bool:
+        """Somebody can't reach a node: whether it is dead indeed. If so, all managers know when this returns."""
+        await self._serving.wait()
+        info = self._book.concentrator(node)
+        if info is not None:
+            if await _is_alive(info):
+                return False
+            logger.warning("node %s is gone", info.ray_node_id)
+            # A concentrator that joined while we looked is of a higher incarnation, and stays.
+            if self._book.left(node, info.incarnation):
+                self._tell_everyone()
+        if self._book.state(node) != "left":
+            return False
+        # Repeated for a node that left before: the one who asks may have missed it, or a restart of ours cut it short.
+        asked = (bootstrap.ask(name, "node_gone", node, timeout=_TELL_SECONDS) for name in self._managers)
+        for error in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(error, BaseException):
+                logger.warning("a manager was not told that node %016x is gone: %s", node, error)
+        return True
+
+    async def directory(self) -> Directory:
+        """Who is where."""
+        await self._serving.wait()
+        return self._book.directory()
+
+    # ---- managers ----------------------------------------------------------------------------------------------------
+
+    async def manager_started(self, slot: int) -> tuple[int, Directory, list[Definition]]:
+        """An epoch above all before, who is where, and the second copy of the definitions of this manager's channels."""
+        await self._serving.wait()
+        definitions = self._book.definitions(slot, len(self._managers))
+        return self._book.next_epoch(_now()), self._book.directory(), definitions
+
+    async def record_definitions(self, kept: list[Definition], deleted: list[Definition]) -> None:
+        """Keep, or forget, the second copy of these."""
+        await self._serving.wait()
+        self._book.recorded(kept)
+        self._book.forgotten(deleted)
+
+    async def definitions(self, slot: int, managers: int) -> list[Definition]:
+        """The second copy of the definitions of one manager's channels."""
+        await self._serving.wait()
+        return self._book.definitions(slot, managers)
+
+    # ---- for whoever starts, watches and ends the namespace -------------------------------------------------------------
+
+    async def create_manager(self, slot: int, actor_class: type | None = None) -> None:
+        """Make a channel manager where it is missing."""
+        from echannel_ray.actors.channel_manager import ChannelManager
+
+        arguments = (self._namespace, slot, len(self._managers))
+        head = await asyncio.to_thread(bootstrap.head_node_id)
+        await asyncio.to_thread(bootstrap.create, self._managers[slot], actor_class or ChannelManager, arguments, head)
+
+    async def create_concentrator(self, ray_node_id: str, actor_class: type | None = None) -> None:
+        """Make the concentrator of a node where it is missing."""
+        if actor_class is None:
+            from echannel_ray.actors.concentrator import Concentrator
+
+            actor_class = Concentrator
+        name = bootstrap.concentrator_name(self._namespace, node_number(ray_node_id))
+        arguments = (self._namespace, ray_node_id)
+        await asyncio.to_thread(bootstrap.create, name, actor_class, arguments, ray_node_id)
+
+    async def describe(self) -> dict[str, Any]:
+        """Who this is."""
+        return {**bootstrap.describe_this_actor(), "epoch": self._book.directory().epoch, "endpoints": 0}
+
+    async def status(self) -> dict[str, Any]:
+        """All parts as they describe themselves; one that does not answer in time has an `error` instead."""
+        await self._serving.wait()
+        infos = self._book.directory().concentrators
+        managers, concentrators, ray_nodes = await asyncio.gather(
+            asyncio.gather(*map(_described, self._managers)),
+            asyncio.gather(*(_described(info.actor_name) for info in infos)),
+            asyncio.to_thread(ray.nodes),
+        )
+        channels = set(self._book.channels()).union(*(manager.get("channels", ()) for manager in managers))
+        suspected = {node for concentrator in concentrators for node in concentrator.get("suspected", ())}
+        joined = {info.node for info in infos}
+        return {
+            "namespace": self._namespace,
+            "name_server": await self.describe(),
+            "managers": managers,
+            "concentrators": concentrators,
+            "channels": sorted(channels),
+            "nodes": [
+                {
+                    "node_id": node["NodeID"],
+                    "alive": node["Alive"],
+                    "joined": node_number(node["NodeID"]) in joined,
+                    "suspected": node_number(node["NodeID"]) in suspected,
+                }
+                for node in ray_nodes
+            ],
+        }
+
+    async def stop(self) -> None:
+        """End all managers and concentrators; the caller ends this actor."""
+        names = await self._concentrator_names()
+        asked = (bootstrap.ask(name, "stop", timeout=_STATUS_SECONDS) for name in names)
+        await asyncio.gather(*asked, return_exceptions=True)  # who does not answer is killed all the same
+        for name in (*names, *self._managers):
+            await asyncio.to_thread(_kill, name)
+
+    async def wire_version(self) -> int:
+        """The version that this part speaks."""
+        return WIRE_VERSION
+
+    # ---- rebuilding ------------------------------------------------------------------------------------------------------
+
+    async def _rebuild(self) -> None:
+        names = await self._concentrator_names()
+        await asyncio.gather(*map(self._ask_manager, self._managers), *map(self._ask_concentrator, names))
+        self._book.restart_epoch(_now())
+        self._serving.set()
+        self._tell_everyone()
+
+    async def _concentrator_names(self) -> list[str]:
+        prefix = bootstrap.concentrator_prefix(self._namespace)
+        actors: Iterable[Any] = await asyncio.to_thread(ray.util.list_named_actors, all_namespaces=True)
+        found = [actor["name"] for actor in actors if actor["namespace"] == RAY_NAMESPACE]
+        return [name for name in found if name.startswith(prefix)]
+
+    async def _ask_manager(self, name: str) -> None:
+        try:
+            await asyncio.to_thread(bootstrap.find, name)
+            described = await bootstrap.ask(name, "describe", timeout=_REBUILD_SECONDS)
+            self._book.epoch_seen(described["epoch"])
+            self._book.recorded(await bootstrap.ask(name, "definitions", timeout=_REBUILD_SECONDS))
+        except LookupError:
+            pass  # it was not made yet
+        except Exception as error:
+            logger.warning("%s does not say what it keeps: it will when it has started: %s", name, error)
+
+    async def _ask_concentrator(self, name: str) -> None:
+        deadline = time.monotonic() + _REBUILD_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                described = await bootstrap.ask(name, "describe", timeout=_STATUS_SECONDS)
+            except Exception as error:
+                # Its node's death takes Ray 15 s to see: who waits for the whole namespace can't wait for that.
+                logger.info("%s does not say who it is: %s", name, error)
+                if not await asyncio.to_thread(_is_on_live_node, name):
+                    return
+                await asyncio.sleep(0.1)
+            else:
+                self._book.epoch_seen(described.get("directory_epoch", 0))
+                self._book.joined(described["info"])
+                return
+
+    # ---- telling ---------------------------------------------------------------------------------------------------------
+
+    def _tell_everyone(self, but: str | None = None) -> None:
+        concentrators = [info.actor_name for info in self._book.directory().concentrators]
+        for name in {*self._managers, *concentrators} - {but} - self._to_tell:
+            self._to_tell.add(name)
+            self._in_background(self._tell_soon(name))
+
+    async def _tell_soon(self, name: str) -> None:
+        await asyncio.sleep(_GATHER_SECONDS)
+        self._to_tell.discard(name)  # what changes from here on needs another message
+        await self._tell(name)
+
+    async def _tell(self, name: str) -> None:
+        try:
+            await bootstrap.ask(name, "directory_changed", self._book.directory(), timeout=_TELL_SECONDS)
+        except Exception as error:
+            logger.debug("%s was not told of the new directory; it asks when it starts: %s", name, error)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)  # the loop itself keeps no reference
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("name server of %r", self._namespace, exc_info=task.exception())
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def _described(name: str) -> dict[str, Any]:
+    try:
+        described: dict[str, Any] = await bootstrap.ask(name, "describe", timeout=_STATUS_SECONDS)
+        return described
+    except Exception as error:
+        return {"name": name, "error": f"{type(error).__name__}: {error}"}
+
+
+async def _is_alive(info: ConcentratorInfo) -> bool:
+    """Ray's word counts when it says dead; it does so 15 s late, and then a refused port is the better sign."""
+    for node in await asyncio.to_thread(ray.nodes):
+        if node["NodeID"] == info.ray_node_id and not node["Alive"]:
+            return False
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(info.host, info.raylet_port), _CONNECT_SECONDS)
+    except (OSError, asyncio.TimeoutError):
+        # Silence alone is no proof, but who reports a node has waited for `peer_timeout_seconds` then.
+        return False
+    writer.close()
+    return True
+
+
+def _is_on_live_node(name: str) -> bool:
+    node = name.rpartition("-")[2]
+    return any(found["Alive"] and found["NodeID"].startswith(node) for found in ray.nodes())
+
+
+def _kill(name: str) -> None:
+    try:
+        ray.kill(bootstrap.find(name), no_restart=True)
+    except LookupError:
+        pass

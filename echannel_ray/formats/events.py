@@ -1,0 +1,185 @@
+"""How one event becomes bytes and back, type for type.
+
+Three kinds, cheapest first:
+
+* `PLAIN`: the object itself goes into the pack's msgpack list. Only for exact types that msgspec gives back unchanged,
+  so no container (tuples would come back as lists, and looking for them inside costs more than pickling).
+* `PICKLED`: pickle protocol 5, everything in-band.
+* `BUFFERS`: pickle protocol 5 with the large buffers (arrays, Arrow tables) behind the pickle, used there in place.
+
+The C pickler does the work. What it gets wrong for another process is found in the bytes afterwards, which costs a few
+nanoseconds where there is nothing to find: things defined in `__main__` (pickled by reference, which another process
+can't follow) and Ray's `ObjectRef` (which must not travel so). Those events go through `by_value`, as does what the C
+pickler refuses.
+
+Tried and rejected: a pickler object with `reducer_override` for every event (4 times `pickle.dumps` for a small dict);
+msgspec for containers after a check of their types (the check costs more than pickle); marshal (it is no faster to
+write, and turns arrays and bytearrays into bytes without a word).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, Final
+
+from echannel_ray.formats import buffers, by_value
+from echannel_ray.formats.refusals import refusal
+
+PLAIN: Final = 0
+PICKLED: Final = 1
+BUFFERS: Final = 2
+
+# What a waiting event costs besides its bytes (object header, slots in lists): windows count it, so that a flood of
+# empty events is bounded too. The hot path of a producer adds it to len(event) itself.
+OVERHEAD_BYTES: Final = 48
+
+# Buffers below this travel inside the pickle, where an array arrives writable if it was; from here on sparing
+# the receiver's copy is worth the header, the padding and the second pass of the pickler.
+MIN_BUFFER_BYTES: Final = 16_384
+
+# STACK_GLOBAL: a pickle without this byte names no class or function at all. One memchr decides most dicts and lists.
+_GLOBAL: Final = 0x93
+# As the C pickler writes them: SHORT_BINUNICODE, length, text, MEMOIZE. A name's first use is always spelled out so.
+_MAIN: Final = b"\x8c\x08__main__\x94"
+_OBJECT_REF: Final = b"\x8c\x09ObjectRef\x94"
+# The pickler writes strings of bytes from this size on outside its frames: the search need not go through them.
+_UNFRAMED_BYTES: Final = 65_536
+_FRAME: Final = 0x95
+_BINUNICODE_OR_BINBYTES: Final = b"XB"
+_LONG_FORMS: Final = b"\x8d\x8e\x96"  # BINUNICODE8, BINBYTES8, BYTEARRAY8
+
+_MIN_INT: Final = -(2**63)
+_MAX_INT: Final = 2**64 - 1
+_SCALARS: Final = frozenset({bool, int, float, str, type(None)})
+_SCALAR_SIZE: Final = 9 + OVERHEAD_BYTES
+
+_dumps = pickle.dumps
+_loads = pickle.loads
+
+
+class _LargeBuffer(Exception):
+    """Tells `encode` from inside the pickler that this event has a buffer worth sending out of band."""
+
+
+_LARGE_BUFFER: Final = _LargeBuffer()
+
+
+def encode(event: object) -> tuple[int, Any, int]:
+    """The event as (kind, payload, size to account for); `NotSerialisable` where that is impossible.
+
+    The payload is the event itself (`PLAIN`), bytes (`PICKLED`), or a list of bytes and memoryviews which joined are
+    the payload (`BUFFERS`). Nothing of it changes when the caller changes the event afterwards.
+    """
+    kind = type(event)
+    if kind is bytes:
+        return PLAIN, event, len(event) + OVERHEAD_BYTES  # type: ignore[arg-type]
+    if kind in _SCALARS:
+        size = _scalar_size(event)
+        if size:
+            return PLAIN, event, size
+    try:
+        # A callback that is the same for all events costs 20 ns; a list of its own for each, to collect buffers in, 75.
+        data = _dumps(event, 5, buffer_callback=_in_band_if_small)
+    except _LargeBuffer:
+        return _encode_buffers(event)
+    except Exception as error:
+        return _encode_by_value(event, error)
+    if _GLOBAL in data and _needs_by_value(data):
+        return _encode_by_value(event, None)
+    return PICKLED, data, len(data) + OVERHEAD_BYTES
+
+
+def decode(kind: int, payload: Any) -> Any:
+    """The event that `encode` got. A `BUFFERS` payload is contiguous, and large arrays are read-only views of it."""
+    if kind == PICKLED:
+        return _loads(payload)
+    if kind == PLAIN:
+        return payload
+    if kind == BUFFERS:
+        data, views = buffers.split(payload)
+        return _loads(data, buffers=views)
+    raise ValueError(f"there is no kind {kind} of event")
+
+
+def _scalar_size(event: Any) -> int:
+    """What to account for a scalar that msgspec gives back unchanged; 0 for one that pickle must carry."""
+    if type(event) is str:
+        if event.isascii():
+            return len(event) + OVERHEAD_BYTES
+        try:
+            return len(event.encode()) + OVERHEAD_BYTES
+        except UnicodeEncodeError:  # a lone surrogate, which UTF-8 has no place for
+            return 0
+    if type(event) is int and not _MIN_INT <= event <= _MAX_INT:
+        return 0
+    return _SCALAR_SIZE
+
+
+def _in_band_if_small(buffer: pickle.PickleBuffer) -> bool:
+    if buffer.raw().nbytes < MIN_BUFFER_BYTES:
+        return True
+    raise _LARGE_BUFFER
+
+
+def _encode_buffers(event: object) -> tuple[int, Any, int]:
+    """The second pass for an event with a large buffer."""
+    views: list[memoryview] = []
+    try:
+        data = _dumps(event, 5, buffer_callback=_collector(views))
+    except Exception as error:
+        return _encode_by_value(event, error)
+    if _needs_by_value(data):
+        return _encode_by_value(event, None)
+    return _lay_out(data, views)
+
+
+def _encode_by_value(event: object, error: Exception | None) -> tuple[int, Any, int]:
+    """The slow way, for what the C pickler refused (`error`) or may have pickled wrongly."""
+    if isinstance(error, RecursionError):
+        raise refusal(event, error) from error
+    views: list[memoryview] = []
+    try:
+        data = by_value.dumps(event, _collector(views))
+    except Exception as second:
+        raise refusal(event, second) from second
+    return _lay_out(data, views)
+
+
+def _needs_by_value(data: bytes) -> bool:
+    """Whether a pickle of the C pickler may name what another process can't find, or an ObjectRef."""
+    if len(data) < _UNFRAMED_BYTES:
+        return data.find(_MAIN) >= 0 or data.find(_OBJECT_REF) >= 0
+    # An image in a dict: going through its bytes would take several times as long as pickling them.
+    at = 2  # after the protocol's number
+    while at < len(data):
+        opcode = data[at]
+        if opcode in _BINUNICODE_OR_BINBYTES:
+            at += 5 + int.from_bytes(data[at + 1 : at + 5], "little")
+        elif opcode in _LONG_FORMS:
+            at += 9 + int.from_bytes(data[at + 1 : at + 9], "little")
+        else:
+            # Frames of less than four bytes have no header: then all of the rest is gone through.
+            end = at + 9 + int.from_bytes(data[at + 1 : at + 9], "little") if opcode == _FRAME else len(data)
+            if data.find(_MAIN, at, end) >= 0 or data.find(_OBJECT_REF, at, end) >= 0:
+                return True
+            at = end
+    return False
+
+
+def _collector(views: list[memoryview]) -> Callable[[pickle.PickleBuffer], bool]:
+    def in_band(buffer: pickle.PickleBuffer) -> bool:
+        view = buffer.raw()
+        if view.nbytes < MIN_BUFFER_BYTES:
+            return True
+        views.append(view)
+        return False
+
+    return in_band
+
+
+def _lay_out(data: bytes, views: list[memoryview]) -> tuple[int, Any, int]:
+    if not views:
+        return PICKLED, data, len(data) + OVERHEAD_BYTES
+    segments = buffers.lay_out(data, views)
+    return BUFFERS, segments, sum(map(len, segments)) + OVERHEAD_BYTES

@@ -1,0 +1,1 @@
+"""The protocol without any I/O: no sockets, threads, clocks, randomness or Ray; time comes in as `now`."""

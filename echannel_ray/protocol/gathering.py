@@ -1,0 +1,113 @@
+"""The pack that a flow is gathering: events of any of its streams, as columns, so that a whole pack is encoded in one call."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+# How an event stands in a pack; `formats.events` makes and reads all but the last.
+PLAIN, PICKLED, BUFFERS, GAP = 0, 1, 2, 3
+
+
+class Columns(NamedTuple):
+    """The contents of a pack. Runs are parallel lists: run i has `counts[i]` of the events, of wire stream `streams[i]`,
+    with sequence numbers from `firsts[i]`; `marks[i]` is what its stream had published (in bytes) with the run's last event."""
+
+    control: list[Any]
+    streams: list[int]
+    firsts: list[int]
+    counts: list[int]
+    marks: list[int]
+    kinds: bytes  # nothing: all are PLAIN; one byte: of all; else one for each event
+    delivery: int
+    events: list[Any]
+
+
+class Gather:
+    """One per flow, at the endpoint that sends.
+
+    The producer's hot path appends to `events` itself, after it made sure that `stream` and `kind` are its own; a run is closed only when
+    another stream or kind has its turn, or the pack leaves. So an event costs one append, whatever else it is.
+    """
+
+    __slots__ = ("_run_start", "control", "counts", "events", "firsts", "kind", "kinds", "large_bytes", "marks", "stream", "streams")
+
+    def __init__(self) -> None:
+        self.stream: Any = None  # whose run is open (a SenderStream)
+        self.kind = PLAIN
+        self.large_bytes = 0
+        self._run_start = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.control: list[Any] = []
+        self.streams: list[int] = []
+        self.firsts: list[int] = []
+        self.counts: list[int] = []
+        self.marks: list[int] = []
+        self.kinds: list[int] = []
+        self.events: list[Any] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.events or self.control)
+
+    def turn(self, stream: Any, kind: int) -> None:
+        """Close the open run; the events appended from now on are of this stream and kind."""
+        if self.stream is not None:
+            self._close_run()
+        stream.route.declare(stream)
+        self.stream = stream
+        self.kind = kind
+        self._run_start = len(self.events)
+
+    def _close_run(self) -> None:
+        stream = self.stream
+        count = len(self.events) - self._run_start
+        if count:
+            self.streams.append(stream.route.number)
+            self.firsts.append(stream.next_sequence)
+            self.counts.append(count)
+            self.marks.append(stream.published_bytes)
+            self.kinds.append(self.kind)
+            stream.next_sequence += count
+
+    def settle(self) -> None:
+        """Close the open run, so that its stream's `next_sequence` is true."""
+        if self.stream is not None:
+            self._close_run()
+            self.stream = None
+
+    def add(self, route_number: int, sequence: int, mark: int, kind: int, event: Any) -> None:
+        """One event that does not come by the hot path (for a single recipient, or a gap)."""
+        self.settle()
+        if (
+            self.streams
+            and self.streams[-1] == route_number
+            and self.kinds[-1] == kind
+            and self.firsts[-1] + self.counts[-1] == sequence
+        ):
+            self.counts[-1] += 1
+            self.marks[-1] = mark
+        else:
+            self.streams.append(route_number)
+            self.firsts.append(sequence)
+            self.counts.append(1)
+            self.marks.append(mark)
+            self.kinds.append(kind)
+        self.events.append(event)
+
+    def take(self, delivery: int = 0) -> Columns:
+        """Everything gathered, which leaves as one pack; the next one begins empty."""
+        self.settle()
+        kinds = self.kinds
+        if not any(kinds):
+            packed = b""
+        elif len(set(kinds)) == 1:
+            packed = bytes(kinds[:1])
+        else:
+            packed = b"".join(bytes((kind,)) * count for kind, count in zip(kinds, self.counts, strict=True))
+        columns = Columns(
+            self.control, self.streams, self.firsts, self.counts, self.marks, packed, delivery, self.events
+        )
+        self.large_bytes = 0
+        self._reset()
+        return columns

@@ -1,0 +1,333 @@
+"""What one endpoint receives: flows, the streams inside them, and how far each subscription has come.
+
+Rules:
+
+* A pack is taken in whole or not at all: it must be the next of its flow, and none of its runs may leave a gap in a subscription.
+  (A stream that changed its flow may have packs of the earlier flow still on their way; then the later flow waits, and is probed.)
+* Per subscription, events of one stream arrive without gap or repetition. Only members of groups see some numbers and not others.
+* What is handled is reported by marks (see `sending`): each `credit_bytes`, or at once when the producer asked for a mark that is reached.
+* What came from an endpoint that is gone is forgotten, and so is a flow that has ended; neither number is ever used again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from echannel_ray.protocol.flows import FlowReceiver
+from echannel_ray.protocol.gathering import GAP, Columns
+
+
+class Reception:
+    """One stream at one subscription."""
+
+    __slots__ = (
+        "credited_mark", "expected", "final", "grouped", "handled_mark", "stream", "subscription", "wanted_mark",
+    )  # fmt: skip
+
+    def __init__(self, stream: ReceivedStream, subscription: int, first_sequence: int, first_mark: int) -> None:
+        self.stream = stream
+        self.subscription = subscription
+        self.expected = first_sequence
+        self.handled_mark = first_mark
+        self.credited_mark = first_mark
+        self.wanted_mark: int | None = None
+        self.grouped = False
+        self.final = False
+
+    def handled(self, mark: int) -> bool:
+        """Everything up to `mark` was handled; True when that is to be reported now."""
+        self.handled_mark = mark
+        wanted = self.wanted_mark
+        if wanted is not None and mark >= wanted:
+            return True
+        return mark - self.credited_mark >= self.stream.credit_bytes or mark < self.credited_mark
+
+    def credit(self) -> int:
+        """The mark to report now."""
+        self.credited_mark = self.handled_mark
+        if self.wanted_mark is not None and self.handled_mark >= self.wanted_mark:
+            self.wanted_mark = None
+        return self.handled_mark
+
+
+class ReceivedStream:
+    """One producer's stream, at one endpoint that consumes it."""
+
+    __slots__ = ("channel", "credit_bytes", "endpoint", "node", "number", "receptions")
+
+    def __init__(self, node: int, endpoint: int, number: int, channel: str, window_bytes: int) -> None:
+        self.node = node
+        self.endpoint = endpoint
+        self.number = number
+        self.channel = channel
+        self.credit_bytes = max(1, window_bytes // 4)
+        self.receptions: dict[int, Reception] = {}
+
+
+class WireRoute(NamedTuple):
+    """What a wire number of a flow stands for at this endpoint."""
+
+    stream: ReceivedStream
+    receptions: list[Reception]
+    redelivers: bool
+    grouped: bool
+
+
+class Delivered(NamedTuple):
+    """Events for one subscription, in order. A gap has no events: it stands for `first` to `last`."""
+
+    reception: Reception
+    first: int
+    events: list[Any]
+    mark: int
+    size_bytes: int
+    redelivered: bool
+    delivery: int
+    gap_last: int = 0
+
+
+class Assembly:
+    """A large event that is arriving in chunks."""
+
+    __slots__ = ("arrived_bytes", "buffer")
+
+    def __init__(self, total_bytes: int) -> None:
+        self.buffer = bytearray(total_bytes)
+        self.arrived_bytes = 0
+
+
+class Receiver:
+    """Everything that one endpoint receives; the shell calls it under the endpoint's lock."""
+
+    def __init__(self, node: int, endpoint: int, ack_bytes: int) -> None:
+        self.node = node
+        self.endpoint = endpoint
+        self.ack_bytes = ack_bytes
+        self.flows: dict[bytes, FlowReceiver] = {}
+        self.routes: dict[tuple[int, int], WireRoute] = {}  # (endpoint, wire number)
+        self.streams: dict[tuple[int, int], ReceivedStream] = {}  # (endpoint, stream)
+        self.subscriptions: set[int] = set()
+        self.finished: dict[tuple[int, int, int], int] = {}  # closed members of groups: (endpoint, stream, subscription) -> mark
+        self.assemblies: dict[tuple[int, int, int], Assembly] = {}  # (endpoint, wire number, sequence)
+        self.malformed = 0
+        self.refused = 0  # packs that came before the ones that their streams wait for
+        self.duplicates: dict[int, int] = {}  # by subscription
+        self._ended: dict[int, set[int]] = {}  # endpoint -> flows that ended
+        self._gone: dict[int, None] = {}  # endpoints, the last few thousand
+
+    # ---- flows ----
+
+    def flow_declared(self, key: bytes, node: int, endpoint: int, flow: int) -> None:
+        """A flow has this endpoint among its destinations; repeated after a relay was restarted."""
+        if key not in self.flows and endpoint not in self._gone and flow not in self._ended.get(endpoint, ()):
+            self.flows[key] = FlowReceiver(node, endpoint, flow)
+
+    def flow_ended(self, key: bytes) -> None:
+        """The sender will not use this flow again, and all of it has arrived."""
+        flow = self.flows.pop(key, None)
+        if flow is not None:
+            self._ended.setdefault(flow.endpoint, set()).add(flow.flow)
+
+    def endpoint_gone(self, endpoint: int) -> list[ReceivedStream]:
+        """A sender has died: what it sent stays, what it would have sent is forgotten. The streams that it had."""
+        self._gone[endpoint] = None
+        if len(self._gone) > 4096:
+            self._gone.pop(next(iter(self._gone)))
+        self._ended.pop(endpoint, None)
+        self.flows = {key: flow for key, flow in self.flows.items() if flow.endpoint != endpoint}
+        self.routes = {key: route for key, route in self.routes.items() if key[0] != endpoint}
+        self.assemblies = {key: each for key, each in self.assemblies.items() if key[0] != endpoint}
+        self.finished = {key: mark for key, mark in self.finished.items() if key[0] != endpoint}
+        gone = [stream for key, stream in self.streams.items() if key[0] == endpoint]
+        for stream in gone:
+            del self.streams[endpoint, stream.number]
+        return gone
+
+    # ---- packs ----
+
+    def pack_received(self, flow: FlowReceiver, number: int, pack: Columns, size_bytes: int) -> list[Delivered] | None:
+        """Take a pack in: what is to be handed to which subscription; None where it was not the one that is next."""
+        if not flow.is_next(number):
+            flow.ack_wanted = True
+            return None
+        if pack.control:
+            self._control(flow, pack.control)
+        routes = self.routes
+        endpoint = flow.endpoint
+        runs = []
+        for wire, first in zip(pack.streams, pack.firsts, strict=True):
+            route = routes.get((endpoint, wire))
+            if route is None:
+                runs.append(None)  # nobody of this endpoint: a subscription that was closed meanwhile
+                continue
+            if not route.grouped:
+                for reception in route.receptions:
+                    if first > reception.expected:
+                        self.refused += 1
+                        return None
+            runs.append(route)
+        flow.accepted(size_bytes)
+        if flow.unacked_bytes >= self.ack_bytes:
+            flow.ack_wanted = True
+        return self._deliver(pack, runs, size_bytes)
+
+    def _deliver(self, pack: Columns, runs: list[WireRoute | None], size_bytes: int) -> list[Delivered]:
+        delivered = []
+        offset = 0
+        events = pack.events
+        last_run = len(runs) - 1
+        each_bytes = size_bytes // (len(events) or 1)
+        uniform = len(pack.kinds) == 1
+        for i, route in enumerate(runs):
+            count = pack.counts[i]
+            if route is not None:
+                whole = count == len(events)
+                kind = (pack.kinds[0] if uniform else pack.kinds[offset]) if pack.kinds else 0
+                for reception in route.receptions:
+                    first = pack.firsts[i]
+                    delivery = pack.delivery if i == last_run else 0
+                    if kind == GAP:
+                        last = events[offset]
+                        if last >= reception.expected:
+                            reception.expected = last + 1
+                            gap = Delivered(reception, first, [], pack.marks[i], 0, False, 0, last)
+                            delivered.append(gap)
+                        continue
+                    taken = events if whole else events[offset : offset + count]
+                    if not route.grouped:
+                        repeated = reception.expected - first
+                        if repeated > 0:
+                            seen = self.duplicates
+                            seen[reception.subscription] = seen.get(reception.subscription, 0) + min(repeated, count)
+                            if repeated >= count:
+                                continue
+                            taken = taken[repeated:]
+                            first += repeated
+                        reception.expected = first + len(taken)
+                    size = each_bytes * count
+                    delivered.append(
+                        Delivered(reception, first, taken, pack.marks[i], size, route.redelivers, delivery)
+                    )
+            offset += count
+        return delivered
+
+    def chunk_received(
+        self, flow: FlowReceiver, number: int, fixed: tuple[int, int, int, int, int, int, int], data: memoryview
+    ) -> tuple[list[Delivered], bytearray] | None:
+        """Take a chunk of a large event in; with its last one, the event's bytes and who gets it."""
+        if not flow.is_next(number):
+            flow.ack_wanted = True
+            return None
+        wire, sequence, mark, kind, delivery, total, offset = fixed
+        route = self.routes.get((flow.endpoint, wire))
+        if route is not None and not route.grouped and any(sequence > r.expected for r in route.receptions):
+            self.refused += 1
+            return None
+        flow.accepted(len(data))
+        if flow.unacked_bytes >= self.ack_bytes:
+            flow.ack_wanted = True
+        if route is None:
+            return None
+        key = (flow.endpoint, wire, sequence)
+        assembly = self.assemblies.get(key)
+        if assembly is None:
+            assembly = self.assemblies[key] = Assembly(total)
+        if offset + len(data) > len(assembly.buffer):
+            self.malformed += 1
+            return None
+        assembly.buffer[offset : offset + len(data)] = data
+        assembly.arrived_bytes += len(data)
+        if assembly.arrived_bytes < len(assembly.buffer):
+            return None
+        del self.assemblies[key]
+        whole = Columns([], [wire], [sequence], [1], [mark], bytes((kind,)), delivery, [None])
+        return self._deliver(whole, [route], total), assembly.buffer
+
+    def _control(self, flow: FlowReceiver, entries: list[Any]) -> None:
+        for entry in entries:
+            if entry[0] == "route":
+                self._route_declared(flow, *entry[1:])
+            elif entry[0] == "ended":
+                self._stream_ended(flow.endpoint, entry[1])
+
+    def _route_declared(
+        self,
+        flow: FlowReceiver,
+        wire: int,
+        number: int,
+        channel: str,
+        window_bytes: int,
+        redelivers: bool,
+        grouped: bool,
+        who: list[list[int]],
+    ) -> None:
+        mine = [each[1:] for each in who if each[0] == self.endpoint and each[1] in self.subscriptions]
+        if not mine:
+            return
+        key = (flow.endpoint, number)
+        stream = self.streams.get(key)
+        if stream is None:
+            stream = self.streams[key] = ReceivedStream(flow.node, flow.endpoint, number, channel, window_bytes)
+        receptions = []
+        for subscription, first_sequence, first_mark in mine:
+            reception = stream.receptions.get(subscription)
+            if reception is None:
+                reception = Reception(stream, subscription, first_sequence, first_mark)
+                reception.grouped = grouped
+                stream.receptions[subscription] = reception
+            receptions.append(reception)
+        self.routes[flow.endpoint, wire] = WireRoute(stream, receptions, redelivers, grouped)
+
+    def _stream_ended(self, endpoint: int, number: int) -> None:
+        stream = self.streams.pop((endpoint, number), None)
+        if stream is not None:
+            self.routes = {key: route for key, route in self.routes.items() if route.stream is not stream}
+
+    # ---- subscriptions ----
+
+    def subscription_opened(self, subscription: int) -> None:
+        """From now on its events are taken in."""
+        self.subscriptions.add(subscription)
+
+    def subscription_closed(self, subscription: int) -> list[Reception]:
+        """Its events are discarded from now on. Where each of its streams stood."""
+        self.subscriptions.discard(subscription)
+        self.duplicates.pop(subscription, None)
+        closed = []
+        for key, stream in [*self.streams.items()]:
+            reception = stream.receptions.pop(subscription, None)
+            if reception is not None:
+                reception.final = True
+                closed.append(reception)
+                if reception.grouped:
+                    self.finished[(*key, subscription)] = reception.handled_mark
+            if not stream.receptions:
+                del self.streams[key]
+        for key, route in [*self.routes.items()]:
+            left = [r for r in route.receptions if r.subscription != subscription]
+            if not left:
+                del self.routes[key]
+            elif len(left) < len(route.receptions):
+                self.routes[key] = route._replace(receptions=left)
+        return closed
+
+    def credit_wanted(self, endpoint: int, number: int, subscription: int, mark: int) -> tuple[int, bool] | None:
+        """A producer waits until `mark` is handled: what to report at once (mark, whether it is final), if anything."""
+        stream = self.streams.get((endpoint, number))
+        reception = stream.receptions.get(subscription) if stream else None
+        if reception is None:
+            if subscription in self.subscriptions:
+                return None  # it has not reached us yet: the producer asks again
+            return self.finished.get((endpoint, number, subscription), 0), True
+        reception.wanted_mark = mark
+        return reception.credit(), False
+
+    def validate(self) -> None:
+        """Raise AssertionError where the state contradicts itself."""
+        for (endpoint, number), stream in self.streams.items():
+            assert (stream.endpoint, stream.number) == (endpoint, number)
+            assert stream.receptions and set(stream.receptions) <= self.subscriptions
+        for (endpoint, _), route in self.routes.items():
+            assert route.stream.endpoint == endpoint and route.receptions
+        for assembly in self.assemblies.values():
+            assert assembly.arrived_bytes < len(assembly.buffer)

@@ -1,0 +1,520 @@
+"""What one endpoint sends: streams, the routes that they take, and their windows.
+
+Rules:
+
+* A *stream* is what one producer puts on one channel. Its events are numbered from 1, and its `published_bytes` only grow: the value after an
+  event is that event's *mark*, and consumers report how far they are by marks.
+* A *recipient* is one subscription in another process. Plain recipients share a route: one flow to all their endpoints. A member of a group, and a
+  recipient that lags behind where the producer drops, has a route of its own.
+* A *route* is a wire number for (stream, who of the endpoint is meant), declared inside the first pack that uses it. When the plain
+  recipients change, the stream gets a new route; the receivers put the two in order by sequence numbers.
+* `limit_bytes` is the mark up to which the hot path may publish without asking: the slowest plain recipient's mark and a window. It is
+  NEVER where the hot path would be wrong: nobody to send to, groups, laggards, consumers in this process, closed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from echannel_ray.protocol.flows import FlowSender
+from echannel_ray.protocol.gathering import GAP, Gather
+from echannel_ray.protocol.messages import Consumer
+
+NEVER = -1
+
+BLOCK, RAISE, DROP_NEWEST, DROP_OLDEST = "block", "raise", "drop_newest", "drop_oldest"
+OVERFLOW_POLICIES = (BLOCK, RAISE, DROP_NEWEST, DROP_OLDEST)
+
+
+class Unhandled:
+    """An event that left for a single recipient and was not reported handled; the event itself is kept for members of groups only."""
+
+    __slots__ = ("event", "kind", "mark", "redelivered", "sequence", "size_bytes")
+
+    def __init__(self, mark: int, size_bytes: int, sequence: int, kind: int, event: Any, redelivered: bool) -> None:
+        self.mark = mark
+        self.size_bytes = size_bytes
+        self.sequence = sequence
+        self.kind = kind
+        self.event = event
+        self.redelivered = redelivered
+
+
+class Route:
+    """A wire number for what a stream sends to some recipients by one flow."""
+
+    __slots__ = ("declared", "flow", "gather", "number", "recipients", "redelivers")
+
+    def __init__(self, number: int, flow: FlowSender, gather: Gather, recipients: list[Recipient], redelivers: bool) -> None:
+        self.number = number
+        self.flow = flow
+        self.gather = gather
+        self.recipients = recipients
+        self.redelivers = redelivers
+        self.declared = False
+        flow.streams += 1
+
+    def declare(self, stream: SenderStream) -> None:
+        """Put the declaration into the pack that is being gathered, if this is the first one that uses the route."""
+        if self.declared:
+            return
+        self.declared = True
+        stream.flows.add(self.flow)
+        grouped = self.recipients[0].consumer.group is not None
+        who = [[r.endpoint, r.subscription, r.first_sequence, r.first_mark] for r in self.recipients]
+        self.gather.control.append(
+            ["route", self.number, stream.number, stream.channel, stream.window_bytes, self.redelivers, grouped, who]
+        )
+
+
+class Recipient:
+    """One subscription in another process, as one stream sees it."""
+
+    __slots__ = (
+        "backlog", "backlog_bytes", "consumer", "dropped", "endpoint", "first_mark", "first_sequence", "gap", "handled_mark",
+        "lagging", "leaving", "left_mark", "node", "redelivery_route", "route", "sent", "sent_bytes", "subscription",
+    )  # fmt: skip
+
+    def __init__(self, consumer: Consumer, first_sequence: int, mark: int) -> None:
+        self.consumer = consumer
+        self.node = consumer.node
+        self.endpoint = consumer.endpoint
+        self.subscription = consumer.subscription
+        self.first_sequence = first_sequence
+        self.first_mark = mark
+        self.handled_mark = mark
+        # What follows is for members of groups and laggards: the recipients with a route of their own.
+        self.route: Route | None = None
+        self.redelivery_route: Route | None = None
+        self.sent: deque[Unhandled] = deque()
+        self.sent_bytes = 0
+        self.leaving = False
+        self.lagging = False
+        self.left_mark = mark  # what was sent by the plain route, when it began to lag
+        self.backlog: deque[Unhandled] = deque()
+        self.backlog_bytes = 0
+        self.gap: tuple[int, int, int] | None = None  # first, last, mark: dropped, and not yet told
+        self.dropped = 0
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """Sent to it, and not handled, as far as it reported."""
+        return max(0, self.left_mark - self.handled_mark) + self.sent_bytes
+
+    def has_room(self, size_bytes: int, window_bytes: int) -> bool:
+        """Whether an event of this size may be sent: within its window, or alone."""
+        outstanding = self.outstanding_bytes
+        return outstanding == 0 or outstanding + size_bytes <= window_bytes
+
+
+class SenderStream:
+    """What one producer puts on one channel (later: or on one derived channel)."""
+
+    def __init__(self, number: int, channel: str, overflow: str, window_bytes: int, max_degree: int) -> None:
+        self.number = number
+        self.channel = channel
+        self.overflow = overflow
+        self.window_bytes = window_bytes
+        self.max_degree = max_degree
+        self.next_sequence = 1
+        self.published_bytes = 0
+        self.limit_bytes = NEVER
+        self.route: Route | None = None
+        self.gather: Gather | None = None
+        self.recipients: dict[tuple[int, int], Recipient] = {}  # by (endpoint, subscription); all kinds
+        self.groups: dict[str, list[Recipient]] = {}
+        self.undelivered: dict[str, deque[Unhandled]] = {}  # of groups whose members have no room, or died
+        self.laggards: list[Recipient] = []
+        self.version = (-1, -1)
+        self.closed = False
+        self.deleted = False
+        self.has_local_consumers = False
+        self.dropped = 0
+        self.flows: set[FlowSender] = set()  # that carry events of this stream, some perhaps not acknowledged
+
+    @property
+    def plain_recipients(self) -> list[Recipient]:
+        """Those that share the stream's route."""
+        return self.route.recipients if self.route else []
+
+    def slowest_mark(self) -> int:
+        """How far the slowest plain recipient has come."""
+        return min((r.handled_mark for r in self.plain_recipients), default=self.published_bytes)
+
+    def refresh_limit(self) -> None:
+        """Work out again how far the hot path may go."""
+        if self.route is None or self.closed or self.deleted or self.groups or self.laggards or self.has_local_consumers:
+            self.limit_bytes = NEVER
+        else:
+            self.limit_bytes = self.slowest_mark() + self.window_bytes
+
+    def fits(self, size_bytes: int) -> bool:
+        """Whether the plain recipients all have room: within the window, or alone."""
+        slowest = self.slowest_mark()
+        return slowest == self.published_bytes or self.published_bytes + size_bytes - slowest <= self.window_bytes
+
+    def full_recipients(self, size_bytes: int) -> list[Recipient]:
+        """The plain recipients whose windows have no room for an event of this size."""
+        room = self.published_bytes + size_bytes - self.window_bytes
+        return [r for r in self.plain_recipients if r.handled_mark < room and r.handled_mark != self.published_bytes]
+
+
+class Sender:
+    """Everything that one endpoint sends; the shell calls it under the endpoint's lock."""
+
+    def __init__(self, node: int, endpoint: int) -> None:
+        self.node = node
+        self.endpoint = endpoint
+        self.streams: dict[int, SenderStream] = {}
+        self.flows: dict[int, FlowSender] = {}
+        self.gathers: dict[int, Gather] = {}  # by flow number
+        self.new_flows: list[FlowSender] = []  # to be declared to the concentrator before their first pack
+        self._by_destinations: dict[frozenset[tuple[int, int]], FlowSender] = {}
+        self._next_flow = 1
+        self._next_route = 1
+        self._next_stream = 1
+
+    # ---- streams and membership ----
+
+    def open_stream(self, channel: str, overflow: str, window_bytes: int, max_degree: int) -> SenderStream:
+        """A producer was made."""
+        stream = SenderStream(self._next_stream, channel, overflow, window_bytes, max_degree)
+        self.streams[stream.number] = stream
+        self._next_stream += 1
+        return stream
+
+    def close_stream(self, stream: SenderStream) -> None:
+        """A producer was closed: tell its recipients, and leave its routes."""
+        self._settle(stream)
+        stream.closed = True
+        routes = [stream.route, *(r.route for r in stream.recipients.values())]
+        for route in routes:
+            if route is not None and route.declared:
+                route.gather.control.append(["ended", stream.number])
+        self._leave(stream.route)
+        stream.route = stream.gather = None
+        for recipient in stream.recipients.values():
+            self._leave_own_routes(recipient)
+        stream.recipients.clear()
+        stream.groups.clear()
+        stream.laggards.clear()
+        stream.refresh_limit()
+        self.streams.pop(stream.number, None)
+
+    def membership_changed(
+        self, stream: SenderStream, version: tuple[int, int], consumers: Iterable[Consumer], deleted: bool = False
+    ) -> None:
+        """The manager's list of consumers; those of this endpoint itself are not among them."""
+        if version <= stream.version or stream.closed:
+            return
+        self._settle(stream)
+        stream.version = version
+        stream.deleted = deleted
+        wanted = {(c.endpoint, c.subscription): c for c in consumers}
+        for key in [key for key in stream.recipients if key not in wanted]:
+            recipient = stream.recipients[key]
+            if recipient.consumer.group is not None:
+                recipient.leaving = True  # until it reports what it has handled, or is gone
+                if not recipient.sent:
+                    self._drop(stream, recipient)
+            else:
+                self._drop(stream, recipient)
+        for key, consumer in wanted.items():
+            if key not in stream.recipients:
+                recipient = Recipient(consumer, stream.next_sequence, stream.published_bytes)
+                stream.recipients[key] = recipient
+                if consumer.group is not None:
+                    self._give_own_route(recipient)
+                    stream.groups.setdefault(consumer.group, []).append(recipient)
+        self._reroute(stream)
+        for name in [*stream.undelivered]:
+            self.redistribute(stream, name)
+
+    def endpoint_gone(self, endpoint: int, now: float) -> list[SenderStream]:
+        """A destination has died: the streams that had recipients there."""
+        for flow in self.flows.values():
+            flow.endpoint_gone(endpoint, now)
+        concerned = []
+        for stream in self.streams.values():
+            gone = [r for r in stream.recipients.values() if r.endpoint == endpoint]
+            if gone:
+                self._settle(stream)
+                for recipient in gone:
+                    self._drop(stream, recipient)
+                self._reroute(stream)
+                for name in [*stream.undelivered]:
+                    self.redistribute(stream, name)
+                concerned.append(stream)
+        return concerned
+
+    def _drop(self, stream: SenderStream, recipient: Recipient) -> None:
+        """Forget a recipient; what a member of a group had not handled goes to the others."""
+        del stream.recipients[recipient.endpoint, recipient.subscription]
+        if recipient in stream.laggards:
+            stream.laggards.remove(recipient)
+        group = recipient.consumer.group
+        if group is not None:
+            members = stream.groups[group]
+            members.remove(recipient)
+            if recipient.sent:
+                for unhandled in recipient.sent:
+                    unhandled.redelivered = True
+                left = stream.undelivered.setdefault(group, deque())
+                merged = sorted([*left, *recipient.sent], key=lambda unhandled: unhandled.sequence)
+                stream.undelivered[group] = deque(merged)
+            if not members:
+                del stream.groups[group]
+        self._leave_own_routes(recipient)
+
+    def _reroute(self, stream: SenderStream) -> None:
+        """Give the stream the route that its plain recipients need now."""
+        plain = [r for r in stream.recipients.values() if r.consumer.group is None and not r.lagging]
+        if [(r.endpoint, r.subscription) for r in plain] != [(r.endpoint, r.subscription) for r in stream.plain_recipients]:
+            old = stream.route
+            stream.route = self._make_route(plain) if plain else None
+            stream.gather = stream.route.gather if stream.route else None
+            self._leave(old)
+        stream.refresh_limit()
+
+    def _make_route(self, recipients: list[Recipient], redelivers: bool = False) -> Route:
+        flow = self._flow_to(frozenset((r.node, r.endpoint) for r in recipients))
+        route = Route(self._next_route, flow, self.gathers[flow.number], recipients, redelivers)
+        self._next_route += 1
+        return route
+
+    def _give_own_route(self, recipient: Recipient) -> None:
+        recipient.route = self._make_route([recipient])
+
+    def _leave_own_routes(self, recipient: Recipient) -> None:
+        self._leave(recipient.route)
+        self._leave(recipient.redelivery_route)
+        recipient.route = recipient.redelivery_route = None
+
+    def _leave(self, route: Route | None) -> None:
+        if route is not None:
+            route.flow.streams -= 1
+
+    def _flow_to(self, destinations: frozenset[tuple[int, int]]) -> FlowSender:
+        flow = self._by_destinations.get(destinations)
+        if flow is None or flow.number not in self.flows or len(flow.destinations) != len(destinations):
+            flow = FlowSender(self._next_flow, sorted(destinations))
+            self._next_flow += 1
+            self._by_destinations[destinations] = flow
+            self.flows[flow.number] = flow
+            self.gathers[flow.number] = Gather()
+            self.new_flows.append(flow)
+        return flow
+
+    def _settle(self, stream: SenderStream) -> None:
+        """Make `next_sequence` true; the gathered events keep their old route."""
+        if stream.gather is not None:
+            stream.gather.settle()
+
+    def ended_flows(self) -> list[FlowSender]:
+        """Flows that no stream uses and of which all is acknowledged: they end now."""
+        ended = [f for f in self.flows.values() if not f.streams and not f.kept and not self.gathers[f.number]]
+        for flow in ended:
+            del self.flows[flow.number], self.gathers[flow.number]
+            for destinations, other in [*self._by_destinations.items()]:
+                if other is flow:
+                    del self._by_destinations[destinations]
+            for stream in self.streams.values():
+                stream.flows.discard(flow)
+        return ended
+
+    # ---- events outside the hot path ----
+
+    def send_to_all(self, stream: SenderStream, kind: int, event: Any, size_bytes: int) -> tuple[int, bool]:
+        """Publish to every recipient that is in another process; its sequence number, and whether a policy dropped it for one.
+
+        The shell has made sure that there is room, or that the policy drops.
+        """
+        self._settle(stream)
+        sequence = stream.next_sequence
+        dropped = False
+        if stream.overflow in (DROP_NEWEST, DROP_OLDEST):
+            for recipient in stream.full_recipients(size_bytes):
+                self._begin_to_lag(stream, recipient)
+        stream.next_sequence += 1
+        stream.published_bytes += size_bytes
+        mark = stream.published_bytes
+        if stream.route is not None:
+            stream.route.declare(stream)
+            stream.route.gather.add(stream.route.number, sequence, mark, kind, event)
+        for recipient in stream.laggards:
+            dropped |= not self._offer(stream, recipient, Unhandled(mark, size_bytes, sequence, kind, event, False))
+        for name in stream.groups:
+            if not self._has_room(stream, name, size_bytes) and stream.overflow in (DROP_NEWEST, DROP_OLDEST):
+                stream.dropped += 1
+                dropped = True
+            elif any(not member.leaving for member in stream.groups[name]):
+                self._to_group(stream, name, Unhandled(mark, size_bytes, sequence, kind, event, False))
+        stream.refresh_limit()
+        return sequence, dropped
+
+    def skip(self, stream: SenderStream) -> int:
+        """Publish to nobody in another process; the sequence number."""
+        self._settle(stream)
+        stream.next_sequence += 1
+        return stream.next_sequence - 1
+
+    # ---- groups ----
+
+    def full_groups(self, stream: SenderStream, size_bytes: int) -> list[str]:
+        """The groups in which no member has room for an event of this size."""
+        return [name for name in stream.groups if not self._has_room(stream, name, size_bytes)]
+
+    def _has_room(self, stream: SenderStream, name: str, size_bytes: int) -> bool:
+        members = [m for m in stream.groups[name] if not m.leaving]
+        if not members:
+            return True  # only members that leave: nobody is to get it
+        return not stream.undelivered.get(name) and any(m.has_room(size_bytes, stream.window_bytes) for m in members)
+
+    def _to_group(self, stream: SenderStream, name: str, unhandled: Unhandled) -> bool:
+        members = [m for m in stream.groups.get(name, ()) if not m.leaving]
+        if not members:
+            stream.undelivered.setdefault(name, deque()).append(unhandled)
+            return False
+        # The one with the least to do: a slow member gets less, and an idle one is never passed over.
+        member = min(members, key=lambda m: (len(m.sent), m.outstanding_bytes))
+        if not member.has_room(unhandled.size_bytes, stream.window_bytes) and unhandled.redelivered:
+            return False
+        route = member.route
+        if unhandled.redelivered:
+            if member.redelivery_route is None:
+                member.redelivery_route = self._make_route([member], redelivers=True)
+            route = member.redelivery_route
+        assert route is not None
+        member.sent.append(unhandled)
+        member.sent_bytes += unhandled.size_bytes
+        route.declare(stream)
+        route.gather.add(route.number, unhandled.sequence, unhandled.mark, unhandled.kind, unhandled.event)
+        return True
+
+    def redistribute(self, stream: SenderStream, name: str) -> None:
+        """Give what a member had not handled to others, as far as they have room."""
+        waiting = stream.undelivered.get(name)
+        while waiting and any(not m.leaving for m in stream.groups.get(name, ())):
+            if not self._to_group(stream, name, waiting[0]):
+                return
+            waiting.popleft()
+        if not waiting or name not in stream.groups:
+            stream.undelivered.pop(name, None)
+
+    # ---- credit ----
+
+    def credited(self, stream: SenderStream, endpoint: int, subscription: int, mark: int, final: bool = False) -> None:
+        """A recipient has handled everything up to `mark`."""
+        recipient = stream.recipients.get((endpoint, subscription))
+        if recipient is None:
+            return
+        recipient.handled_mark = max(recipient.handled_mark, mark)
+        if recipient.route is None:
+            stream.refresh_limit()
+            return
+        self._take_off(recipient, mark)
+        if recipient.lagging:
+            self._pump(stream, recipient)
+        group = recipient.consumer.group
+        if group is not None:
+            if final or (recipient.leaving and not recipient.sent):
+                self._drop(stream, recipient)
+                stream.refresh_limit()
+            self.redistribute(stream, group)
+
+    def _take_off(self, recipient: Recipient, mark: int) -> None:
+        """Members handle in the order of sending; redelivered events have older marks than those sent before them."""
+        if recipient.redelivery_route is None:
+            while recipient.sent and recipient.sent[0].mark <= mark:
+                recipient.sent_bytes -= recipient.sent.popleft().size_bytes
+        else:
+            position = next((i for i, u in enumerate(recipient.sent) if u.mark == mark), None)
+            for _ in range(-1 if position is None else position + 1):
+                recipient.sent_bytes -= recipient.sent.popleft().size_bytes
+
+    # ---- recipients that lag, where the producer drops ----
+
+    def _begin_to_lag(self, stream: SenderStream, recipient: Recipient) -> None:
+        recipient.lagging = True
+        recipient.left_mark = stream.published_bytes
+        recipient.first_sequence = stream.next_sequence
+        recipient.first_mark = stream.published_bytes
+        self._give_own_route(recipient)
+        stream.laggards.append(recipient)
+        self._reroute(stream)
+
+    def _offer(self, stream: SenderStream, recipient: Recipient, event: Unhandled) -> bool:
+        """An event for a laggard: sent, kept or dropped; False where it was dropped."""
+        room = recipient.has_room(event.size_bytes, stream.window_bytes)
+        if stream.overflow == DROP_NEWEST:
+            if room and recipient.gap is None:
+                self._send_own(stream, recipient, event)
+                return True
+            self._note_gap(stream, recipient, event)
+            return False
+        if room and not recipient.backlog and recipient.gap is None:
+            self._send_own(stream, recipient, event)
+            return True
+        recipient.backlog.append(event)
+        recipient.backlog_bytes += event.size_bytes
+        while recipient.backlog_bytes > stream.window_bytes and len(recipient.backlog) > 1:
+            oldest = recipient.backlog.popleft()
+            recipient.backlog_bytes -= oldest.size_bytes
+            self._note_gap(stream, recipient, oldest)
+        return True
+
+    def _note_gap(self, stream: SenderStream, recipient: Recipient, event: Unhandled) -> None:
+        stream.dropped += 1
+        recipient.dropped += 1
+        first = recipient.gap[0] if recipient.gap else event.sequence
+        recipient.gap = (first, event.sequence, event.mark)
+
+    def _send_own(self, stream: SenderStream, recipient: Recipient, event: Unhandled) -> None:
+        route = recipient.route
+        assert route is not None
+        route.declare(stream)
+        route.gather.add(route.number, event.sequence, event.mark, event.kind, event.event)
+        recipient.sent.append(Unhandled(event.mark, event.size_bytes, event.sequence, event.kind, None, False))
+        recipient.sent_bytes += event.size_bytes
+
+    def _pump(self, stream: SenderStream, recipient: Recipient) -> None:
+        """A laggard has room again: tell it what it missed, send what was kept, and let it come back to the others."""
+        if recipient.outstanding_bytes > stream.window_bytes // 2:
+            return
+        route = recipient.route
+        assert route is not None
+        if recipient.gap is not None:
+            first, last, mark = recipient.gap
+            recipient.gap = None
+            route.declare(stream)
+            route.gather.settle()
+            route.gather.add(route.number, first, mark, GAP, last)
+            recipient.sent.append(Unhandled(mark, 0, last, GAP, None, False))
+        while recipient.backlog and recipient.has_room(recipient.backlog[0].size_bytes, stream.window_bytes):
+            event = recipient.backlog.popleft()
+            recipient.backlog_bytes -= event.size_bytes
+            self._send_own(stream, recipient, event)
+        if not recipient.backlog and not recipient.sent and recipient.outstanding_bytes == 0:
+            self._settle(stream)
+            recipient.lagging = False
+            recipient.handled_mark = recipient.left_mark = stream.published_bytes
+            stream.laggards.remove(recipient)
+            self._leave_own_routes(recipient)
+            self._reroute(stream)
+
+    def validate(self) -> None:
+        """Raise AssertionError where the state contradicts itself."""
+        for flow in self.flows.values():
+            flow.validate()
+        for stream in self.streams.values():
+            for recipient in stream.recipients.values():
+                assert recipient.sent_bytes == sum(u.size_bytes for u in recipient.sent)
+                assert recipient.backlog_bytes == sum(u.size_bytes for u in recipient.backlog)
+                assert recipient.handled_mark <= stream.published_bytes
+                assert (recipient in stream.laggards) == recipient.lagging
+                assert (recipient.route is not None) == (recipient.lagging or recipient.consumer.group is not None)
+            assert all(members for members in stream.groups.values())
+            if stream.limit_bytes != NEVER:
+                assert stream.route is not None and not stream.laggards and not stream.groups

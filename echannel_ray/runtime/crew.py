@@ -1,0 +1,332 @@
+"""Who reads the link, and who runs handlers: a leader among a few threads, which anybody who waits may borrow from.
+
+Rules:
+
+* One thread at a time reads the link: the *leader*. It also runs the handlers that what it read is for: no other thread is woken for an event
+  (JECho's express mode).
+* A leader that is kept in a handler, because the handler waits in our own API or runs for longer than a few milliseconds, loses the lead
+  to another thread; it goes on with that subscription's events, and joins the others when there are none left.
+* A thread of the program that waits for something from the link borrows the lead and reads itself, so that a `deliver` costs no handover between threads.
+  It runs no handlers: if it reads events for one, it gives the lead back. After it has what it waited for, nobody leads until the next
+  tick: a program that delivers in a loop borrows the lead again at no cost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+TICK_SECONDS = 0.002
+# The ticker goes to sleep after so many ticks without anything to do.
+_IDLE_TICKS = 50
+# A leader that is in one handler at this many ticks loses the lead.
+_PATIENCE_TICKS = 2
+_MAX_IDLE_THREADS = 4
+
+
+class Runnable(Protocol):
+    """Something with handlers to run: a mailbox."""
+
+    def run(self) -> None:
+        """Run until there is nothing left."""
+
+
+class Link(Protocol):
+    """What the crew reads."""
+
+    def read(self, timeout_seconds: float | None) -> None:
+        """Wait for input, or for `interrupt`, and take in what has come."""
+
+    def interrupt(self) -> None:
+        """Make the thread that is in `read` return."""
+
+    def tick(self) -> bool:
+        """A few milliseconds have passed; True when there is more to do soon."""
+
+    def idle_seconds(self) -> float | None:
+        """How long the ticker may sleep when `tick` had nothing to do."""
+
+
+class Waiter:
+    """Somebody waits for one thing from the link; whoever reads it calls `set`."""
+
+    __slots__ = ("_lock", "_mutex", "done")
+    _mutex: threading.Lock
+
+    def __init__(self) -> None:
+        self.done = False
+        self._lock: threading.Lock | None = None
+
+    def set(self) -> None:
+        """It has come."""
+        self.done = True
+        lock = self._lock
+        if lock is not None:
+            try:
+                lock.release()
+            except RuntimeError:
+                pass  # set twice
+
+    def wait(self, timeout_seconds: float | None) -> bool:
+        """Wait without reading."""
+        lock = threading.Lock()
+        lock.acquire()
+        self._lock = lock
+        # Set before `_lock` was there: nobody will release it.
+        if not self.done:
+            lock.acquire(timeout=-1 if timeout_seconds is None else max(0.0, timeout_seconds))
+        return self.done
+
+
+class Crew:
+    """The threads of one endpoint."""
+
+    def __init__(self, name: str, link: Link) -> None:
+        self._name = name
+        self._link = link
+        self._mutex = threading.Lock()
+        self._ready: deque[Runnable] = deque()
+        self._idle: list[threading.Lock] = []
+        self._leader: int | None = None
+        self._reading = False
+        self._borrowing = threading.Lock()
+        self._granted: threading.Lock | None = None
+        self._borrower = 0
+        self._free_ticks = 0
+        self._handling = 0  # counts handler runs of leaders: unchanged at a tick means that one is still in it
+        self._in_handler = False
+        self._seen_handling = -1
+        self._patience = 0
+        self._closed = False
+        self._threads = 0
+        self.ticking = True
+        self._tick_wake = threading.Lock()
+        self._tick_wake.acquire()
+        self._ticker = threading.Thread(target=self._tick_loop, name=f"{name}-ticker", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._ticker.start()
+        with self._mutex:
+            self._spawn()
+
+    def close(self, timeout_seconds: float = 1.0) -> None:
+        """End all threads that are not in a handler."""
+        with self._mutex:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            granted = self._granted
+        for lock in idle:
+            lock.release()
+        if granted is not None:
+            granted.release()
+        self._link.interrupt()
+        self.wake_ticker()
+        if threading.current_thread() is not self._ticker and self._ticker.is_alive():
+            self._ticker.join(timeout_seconds)
+
+    # ---- handlers ----
+
+    def submit(self, runnable: Runnable) -> None:
+        """Something has handlers to run. The leader takes it if it is the leader that calls; else an idle thread does."""
+        if self._leader == threading.get_ident():
+            self._ready.append(runnable)
+            return
+        with self._mutex:
+            self._ready.append(runnable)
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        if self._idle:
+            self._idle.pop().release()
+        elif not self._closed:
+            self._spawn()
+
+    def _spawn(self) -> None:
+        self._threads += 1
+        threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
+
+    def _work(self) -> None:
+        me = threading.get_ident()
+        while not self._closed:
+            with self._mutex:
+                if self._leader is None and self._granted is None and not self._borrower:
+                    self._leader = me
+            if self._leader == me:
+                self._lead(me)
+                continue
+            try:
+                runnable = self._ready.popleft()
+            except IndexError:
+                if not self._rest():
+                    return
+                continue
+            runnable.run()
+
+    def _rest(self) -> bool:
+        """Wait to be needed; False when there are enough threads that wait."""
+        wake = threading.Lock()
+        wake.acquire()
+        with self._mutex:
+            if self._ready or self._closed or (self._leader is None and self._granted is None and not self._borrower):
+                return True
+            if len(self._idle) >= _MAX_IDLE_THREADS:
+                return False
+            self._idle.append(wake)
+        wake.acquire()
+        return True
+
+    def _lead(self, me: int) -> None:
+        ready = self._ready
+        while not self._closed:
+            while ready:
+                try:
+                    runnable = ready.popleft()
+                except IndexError:
+                    break
+                if not self.ticking:
+                    self.wake_ticker()
+                self._handling += 1
+                self._in_handler = True
+                runnable.run()
+                if self._leader != me:
+                    return
+                self._in_handler = False
+            if self._granted is not None:
+                with self._mutex:
+                    granted, self._granted = self._granted, None
+                    if granted is not None:
+                        self._leader = self._borrower
+                        granted.release()
+                        return
+            self._link.read(None)
+            if self._leader != me:
+                return
+
+    def step_aside(self) -> None:
+        """The calling thread is about to wait: if it leads, somebody else must."""
+        if self._leader == threading.get_ident():
+            self._give_away()
+
+    def _give_away(self) -> None:
+        with self._mutex:
+            self._in_handler = False
+            self._leader = None
+            self._wake_one()
+
+    @property
+    def leads(self) -> bool:
+        """Whether the calling thread is the leader (and so in a handler of ours)."""
+        return self._leader == threading.get_ident()
+
+    # ---- waiting ----
+
+    def wait(self, waiter: Waiter, deadline: float | None) -> bool:
+        """Wait until it is set, or the deadline; read meanwhile if nobody else has to."""
+        if waiter.done:
+            return True
+        if self._leader == threading.get_ident():
+            self._give_away()
+        elif self._borrowing.acquire(blocking=False):
+            try:
+                if self._borrow(deadline):
+                    self._read_for(waiter, deadline)
+            finally:
+                self._borrowing.release()
+        if not waiter.done:
+            waiter.wait(None if deadline is None else deadline - time.monotonic())
+        return waiter.done
+
+    def _borrow(self, deadline: float | None) -> bool:
+        me = threading.get_ident()
+        with self._mutex:
+            if self._closed:
+                return False
+            self._borrower = me
+            if self._leader is None:
+                self._leader = me
+                return True
+            granted = self._granted = threading.Lock()
+            granted.acquire()
+        self._link.interrupt()
+        granted.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic()))
+        with self._mutex:
+            self._granted = None
+            if self._leader == me:
+                return True
+            self._borrower = 0
+            return False
+
+    def _read_for(self, waiter: Waiter, deadline: float | None) -> None:
+        try:
+            while not waiter.done and not self._ready and not self._closed:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                self._link.read(left)
+        finally:
+            with self._mutex:
+                self._leader = None
+                self._borrower = 0
+                self._free_ticks = 0
+                if self._ready or not waiter.done:
+                    self._wake_one()
+            if not self.ticking:
+                self.wake_ticker()
+
+    # ---- the ticker ----
+
+    def wake_ticker(self) -> None:
+        """There is something to do in a few milliseconds."""
+        self.ticking = True
+        try:
+            self._tick_wake.release()
+        except RuntimeError:
+            pass  # it is awake
+
+    def _tick_loop(self) -> None:
+        idle_ticks = 0
+        wake = self._tick_wake
+        while not self._closed:
+            if idle_ticks < _IDLE_TICKS:
+                wake.acquire(timeout=TICK_SECONDS)
+            else:
+                self.ticking = False
+                # Again after `ticking` was cleared: what came between found it set, and woke nobody.
+                seconds = None if self._link.tick() or self._supervise() else self._link.idle_seconds()
+                if seconds is None or seconds > TICK_SECONDS:
+                    wake.acquire(timeout=-1 if seconds is None else seconds)
+                self.ticking = True
+                idle_ticks = _IDLE_TICKS - 1
+            if self._closed:
+                return
+            busy = self._link.tick()
+            busy |= self._supervise()
+            idle_ticks = 0 if busy else idle_ticks + 1
+
+    def _supervise(self) -> bool:
+        """See that somebody leads; True while that has to be watched."""
+        if self._in_handler:
+            if self._handling != self._seen_handling:
+                self._seen_handling = self._handling
+                self._patience = 0
+            else:
+                self._patience += 1
+                if self._patience >= _PATIENCE_TICKS and self._in_handler:
+                    with self._mutex:
+                        if self._handling == self._seen_handling and self._in_handler:
+                            self._in_handler = False
+                            self._leader = None
+                            self._wake_one()
+            return True
+        if self._leader is None and not self._borrower:
+            self._free_ticks += 1
+            if self._free_ticks > 1:
+                with self._mutex:
+                    if self._leader is None and not self._borrower:
+                        self._wake_one()
+            return True
+        return False

@@ -1,0 +1,477 @@
+"""The concentrator's loop: one thread, one epoll, all links of the node.
+
+It performs what the relay decides and decides nothing itself. Packs take the short way (`_forward`): a pack's bytes go from the buffer that
+they were read into straight to the sockets that they are for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from echannel_ray import errors
+from echannel_ray.ids import WIRE_VERSION
+from echannel_ray.protocol import frames
+from echannel_ray.protocol.frames import HEADER_BYTES, LEAST_BODY, MAGIC, MAX_FRAME_BYTES, MAX_GREETING_BYTES
+from echannel_ray.protocol.relay import Relay
+from echannel_ray.transport import wire
+from echannel_ray.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 0.3
+SUSPECT_SECONDS = 1.0
+GREETING_SECONDS = 5.0
+_BUFFER_BYTES = MAX_FRAME_BYTES + (64 << 10)
+_READS_PER_TURN = 4
+
+
+class Listener(Protocol):
+    """What accepts links; `accept` gives None when nobody waits (any more)."""
+
+    def fileno(self) -> int:
+        """What to register with epoll."""
+
+    def accept(self) -> Connection | None:
+        """A link that passed the transport's checks."""
+
+    def close(self) -> None:
+        """Stop listening."""
+
+
+class Owner(Protocol):
+    """Whom the hub tells what happens; called on the hub's thread, so it must not block."""
+
+    def endpoint_attached(self, hello: wire.Hello) -> None:
+        """A process of this node has linked up."""
+
+    def endpoint_gone(self, endpoint: int) -> None:
+        """A process of this node has died or left."""
+
+    def peer_attached(self, node: int) -> None:
+        """The link to another node is up."""
+
+    def peer_detached(self, node: int) -> None:
+        """The link to another node is down."""
+
+    def requested(self, endpoint: int, request: int, payload: bytes) -> None:
+        """An endpoint asks something."""
+
+    def pushed(self, endpoint: int, push: int, payload: bytes) -> None:
+        """An endpoint has confirmed a push."""
+
+
+class HubLink:
+    """One link of the concentrator: to an endpoint of its node, or to another concentrator."""
+
+    __slots__ = (
+        "connection", "endpoint", "heard_at", "hello", "node", "opened_at", "out", "out_bytes", "partial", "said_at", "writable",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection, now: float) -> None:
+        self.connection = connection
+        self.hello: wire.Hello | None = None
+        self.endpoint = 0
+        self.node = 0
+        self.partial = b""
+        self.out: deque[memoryview | bytes] = deque()
+        self.out_bytes = 0
+        self.opened_at = self.heard_at = self.said_at = now
+        self.writable = True  # False while epoll waits until it is
+
+    def __repr__(self) -> str:
+        return f"<link to {'endpoint' if self.endpoint else 'node'} {self.endpoint or self.node:x}>"
+
+
+class Hub:
+    """One per concentrator."""
+
+    def __init__(self, namespace: str, node: int, incarnation: int, relay: Relay, owner: Owner) -> None:
+        self.namespace = namespace
+        self.node = node
+        self.incarnation = incarnation
+        self.relay = relay
+        self.malformed_frames = 0
+        self.refused_links = 0
+        self.bytes_between_nodes = 0
+        self.packs_forwarded = 0
+        self._owner = owner
+        self._links: dict[int, HubLink] = {}
+        self._listeners: dict[int, Listener] = {}
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._epoll = select.epoll()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if hasattr(os, "eventfd") else -1
+        self._wake_read, self._wake_write = (self._wake, self._wake) if self._wake >= 0 else os.pipe()
+        os.set_blocking(self._wake_read, False)
+        self._epoll.register(self._wake_read, select.EPOLLIN)
+        self._posted: deque[Callable[[], Any]] = deque()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="echannel-hub", daemon=True)
+
+    # ---- from other threads ----
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def post(self, action: Callable[[], Any]) -> None:
+        """Have something done on the hub's thread."""
+        self._posted.append(action)
+        try:
+            os.write(self._wake_write, b"\x01\0\0\0\0\0\0\0")
+        except (BlockingIOError, OSError):
+            pass
+
+    def stop(self) -> None:
+        """Close all links and end the thread."""
+        self._stopping = True
+        self.post(lambda: None)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(5)
+
+    # ---- on the hub's thread ----
+
+    def add_listener(self, listener: Listener) -> None:
+        """Accept links from it."""
+        self._listeners[listener.fileno()] = listener
+        self._epoll.register(listener.fileno(), select.EPOLLIN)
+
+    def adopt(self, connection: Connection, hello: wire.Hello | None = None) -> HubLink:
+        """A new link. With `hello` it is one that we opened, to a peer."""
+        connection.setblocking(False)
+        link = HubLink(connection, time.monotonic())
+        self._links[connection.fileno()] = link
+        self._epoll.register(connection.fileno(), select.EPOLLIN)
+        if hello is not None:
+            self.send(link, frames.frame(frames.HELLO, wire.encode(hello)))
+        if connection.pending():
+            self._readable(link)
+        return link
+
+    def send(self, link: HubLink, data: bytes | memoryview) -> None:
+        """Send, or keep what the socket does not take now. `data` may be a view of the buffer that is read into."""
+        link.said_at = self._now
+        if link.node:
+            self.bytes_between_nodes += len(data)
+        if not link.out:
+            try:
+                taken = link.connection.send((data,))
+            except (ConnectionError, errors.Closed):
+                return  # its end of file will be read, and everything follows from that
+            if taken == len(data):
+                if link.connection.wants_write():
+                    self._wait_writable(link)
+                return
+            data = data[taken:]
+        link.out.append(bytes(data))
+        link.out_bytes += len(data)
+        self._wait_writable(link)
+
+    def suspected(self) -> list[HubLink]:
+        """Links that have been silent for longer than heartbeats allow."""
+        now = time.monotonic()
+        return [link for link in [*self._links.values()] if link.hello and now - link.heard_at > SUSPECT_SECONDS]
+
+    def disconnect(self, link: HubLink) -> None:
+        """Close a link; what follows is as if the other side had."""
+        self._closed(link)
+
+    def _wait_writable(self, link: HubLink) -> None:
+        if link.writable:
+            link.writable = False
+            self._modify(link, select.EPOLLIN | select.EPOLLOUT)
+
+    def _modify(self, link: HubLink, events: int) -> None:
+        descriptor = link.connection.fileno()
+        if descriptor >= 0:
+            self._epoll.modify(descriptor, events)
+
+    def _writable(self, link: HubLink) -> None:
+        try:
+            while link.out or link.connection.wants_write():
+                parts = [*link.out][:64]
+                taken = link.connection.send(parts)
+                if not taken:
+                    break
+                link.out_bytes -= taken
+                while taken:
+                    first = link.out[0]
+                    if taken >= len(first):
+                        taken -= len(first)
+                        link.out.popleft()
+                    else:
+                        link.out[0] = memoryview(first)[taken:]
+                        taken = 0
+        except (ConnectionError, errors.Closed):
+            return
+        if not link.out and not link.connection.wants_write():
+            link.writable = True
+            self._modify(link, select.EPOLLIN)
+
+    def _run(self) -> None:
+        self._now = time.monotonic()
+        next_beat = self._now
+        while not self._stopping:
+            events = self._epoll.poll(max(0.0, next_beat - self._now))
+            self._now = time.monotonic()
+            for descriptor, event in events:
+                link = self._links.get(descriptor)
+                if link is not None:
+                    if event & select.EPOLLOUT:
+                        self._writable(link)
+                    if event & ~select.EPOLLOUT:
+                        self._guarded(self._readable, link)
+                elif descriptor in self._listeners:
+                    self._guarded(self._accept, self._listeners[descriptor])
+                else:
+                    self._drain_posted()
+            self._flush_relay()
+            if self._now >= next_beat:
+                next_beat = self._now + HEARTBEAT_SECONDS
+                self._beat()
+        for link in [*self._links.values()]:
+            link.connection.close()
+        for listener in self._listeners.values():
+            listener.close()
+        self._epoll.close()
+
+    def _guarded(self, action: Callable[[Any], None], argument: Any) -> None:
+        try:
+            action(argument)
+        except Exception:  # the hub serves all others still: one link's trouble must not end it
+            logger.exception("the concentrator closes %r", argument)
+            if isinstance(argument, HubLink):
+                self._closed(argument)
+
+    def _drain_posted(self) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            pass
+        while self._posted:
+            action = self._posted.popleft()
+            try:
+                action()
+            except Exception:  # as above
+                logger.exception("the concentrator goes on after a failed action")
+
+    def _beat(self) -> None:
+        heartbeat = frames.frame(frames.HEARTBEAT)
+        for link in [*self._links.values()]:
+            if link.hello is None:
+                if self._now - link.opened_at > GREETING_SECONDS:
+                    self.refused_links += 1
+                    self._closed(link)
+            elif not link.out:
+                self.send(link, heartbeat)
+        for listener in self._listeners.values():
+            # A TLS handshake that stalls has a deadline, and no event to notice it by.
+            self._guarded(self._accept, listener)
+
+    def _accept(self, listener: Listener) -> None:
+        while (connection := listener.accept()) is not None:
+            self.adopt(connection)
+
+    def _flush_relay(self) -> None:
+        if self.relay.outbox:
+            for link, data in self.relay.take_outbox():
+                self.send(link, data)  # type: ignore[arg-type]
+
+    # ---- reading ----
+
+    def _readable(self, link: HubLink) -> None:
+        for _ in range(_READS_PER_TURN):
+            have = len(link.partial)
+            if have:
+                self._buffer[:have] = link.partial
+            received = link.connection.recv_into(self._view[have:])
+            if received is None:
+                return
+            if not received:
+                self._closed(link)
+                return
+            link.heard_at = self._now
+            end = have + received
+            position = self._take(link, end)
+            if position < 0:
+                return
+            link.partial = bytes(self._view[position:end]) if position < end else b""
+            # A short read means that the socket is empty (but TLS may hold more).
+            if received < _BUFFER_BYTES - have and not link.connection.pending():
+                return
+        if link.connection.pending():
+            self.post(lambda: self._readable(link))
+
+    def _take(self, link: HubLink, end: int) -> int:
+        """Handle the whole frames before `end`: where the first incomplete one begins; -1 when the link was closed."""
+        buffer = self._buffer
+        view = self._view
+        unpack = frames.HEADER.unpack_from
+        routes = self.relay.routes
+        position = 0
+        run_start = run_end = 0  # consecutive packs for the same links are sent in one piece
+        run_links: Iterable[Any] = ()
+        limit = MAX_FRAME_BYTES if link.hello else MAX_GREETING_BYTES
+        while end - position >= HEADER_BYTES:
+            length, kind, flags, magic = unpack(buffer, position)
+            if magic != MAGIC or length > limit or length < LEAST_BODY[kind]:
+                self._malformed(link, length, kind, magic, limit)
+                return -1
+            body = position + HEADER_BYTES
+            following = body + length
+            if following > end:
+                break
+            if kind == frames.PACK:
+                route = routes.get(bytes(view[body : body + 12]))
+                scope_zero = buffer[body + 20 : body + 28] == b"\0\0\0\0\0\0\0\0"
+                if route is not None and route.upstream is link and scope_zero:
+                    links: Iterable[Any] = route.links
+                else:
+                    links = self._targets(link, body)
+                if links is not run_links or run_end != position:
+                    self._forward(run_links, view[run_start:run_end])
+                    run_links, run_start = links, position
+                run_end = following
+                self.packs_forwarded += 1
+            else:
+                self._forward(run_links, view[run_start:run_end])
+                run_links = ()
+                if not self._frame(link, kind, flags, view[body:following]):
+                    return -1
+                limit = MAX_FRAME_BYTES if link.hello else MAX_GREETING_BYTES
+            position = following
+        self._forward(run_links, view[run_start:run_end])
+        return position
+
+    def _targets(self, link: HubLink, body: int) -> Iterable[Any]:
+        key = bytes(self._view[body : body + 12])
+        (scope,) = frames.NUMBER.unpack_from(self._buffer, body + 20)
+        targets = self.relay.targets(link, key, scope)
+        self._flush_relay()
+        return targets
+
+    def _forward(self, links: Iterable[Any], data: memoryview) -> None:
+        for link in links:
+            self.send(link, data)
+
+    def _malformed(self, link: HubLink, length: int, kind: int, magic: int, limit: int) -> None:
+        self.malformed_frames += 1
+        try:
+            frames.check_header(length, kind, magic, limit)
+        except frames.MalformedFrame as error:
+            logger.warning("closing %r: %s", link, error)
+        if link.hello is None and (magic >> 8) == (MAGIC >> 8) and magic != MAGIC:
+            ours, theirs = WIRE_VERSION, magic & 0xFF
+            self._refuse(link, errors.VersionMismatch(
+                f"this process speaks version {theirs} of echannel_ray's protocol, its concentrator version {ours}: "
+                "use one version in the whole cluster, and end the old parts with echannel_ray.shutdown()",
+                ours=theirs, theirs=ours,
+            ))  # fmt: skip
+            return
+        self._closed(link)
+
+    def _frame(self, link: HubLink, kind: int, flags: int, body: memoryview) -> bool:
+        """Handle a frame that is no pack; False when that closed the link."""
+        if link.hello is None:
+            return self._greeted(link, kind, body)
+        if kind == frames.HEARTBEAT:
+            return True
+        if kind == frames.REQUEST:
+            (request,) = frames.REQUEST_ID.unpack_from(body)
+            self._owner.requested(link.endpoint, request, bytes(body[frames.REQUEST_ID.size :]))
+        elif kind == frames.PUSHED:
+            (push,) = frames.REQUEST_ID.unpack_from(body)
+            self._owner.pushed(link.endpoint, push, bytes(body[frames.REQUEST_ID.size :]))
+        elif kind == frames.GOODBYE:
+            self._closed(link)
+            return False
+        elif kind in (frames.HELLO, frames.WELCOME):
+            pass  # of the side that was dialled: nothing more to learn
+        else:
+            self.relay.received(link, kind, flags, body)
+            self._flush_relay()
+        return True
+
+    def _greeted(self, link: HubLink, kind: int, body: memoryview) -> bool:
+        try:
+            hello = wire.decode(body) if kind in (frames.HELLO, frames.WELCOME) else None
+            if not isinstance(hello, wire.Hello):
+                raise wire.MalformedMessage("the first frame must be a greeting")
+        except (wire.MalformedMessage, errors.EChannelError) as error:
+            self.malformed_frames += 1
+            logger.warning("closing a link that began with no greeting: %s", error)
+            self._closed(link)
+            return False
+        refusal = self._reason_to_refuse(link, hello)
+        if refusal is not None:
+            self._refuse(link, refusal)
+            return False
+        link.hello = hello
+        if hello.endpoint:
+            link.endpoint = hello.endpoint
+            self.send(link, frames.frame(frames.WELCOME, wire.encode(wire.Welcome(self.node, self.incarnation))))
+            self.relay.endpoint_attached(hello.endpoint, link)
+            self._owner.endpoint_attached(hello)
+        else:
+            link.node = hello.node
+            if kind == frames.HELLO:
+                mine = wire.Hello(self.namespace, self.node, 0, os.getpid(), self.incarnation)
+                self.send(link, frames.frame(frames.WELCOME, wire.encode(mine)))
+            former = self.relay.peers.get(hello.node)
+            self.relay.peer_attached(hello.node, link)
+            if isinstance(former, HubLink) and former is not link:
+                self._closed(former)
+            self._owner.peer_attached(hello.node)
+        self._flush_relay()
+        return True
+
+    def _reason_to_refuse(self, link: HubLink, hello: wire.Hello) -> errors.EChannelError | None:
+        if hello.wire_version != WIRE_VERSION:
+            return errors.VersionMismatch(
+                f"wire version {hello.wire_version} met version {WIRE_VERSION}: use one version in the whole cluster",
+                ours=hello.wire_version, theirs=WIRE_VERSION,
+            )  # fmt: skip
+        if hello.namespace != self.namespace:
+            return errors.NotAuthorised(f"this concentrator serves namespace {self.namespace!r}, not {hello.namespace!r}")
+        peer = link.connection.peer
+        if hello.endpoint:
+            if peer.kind == "tcp":
+                return errors.NotAuthorised("endpoints link up by Unix sockets")
+            if hello.endpoint in self.relay.endpoints:
+                return errors.NotAuthorised("an endpoint of this number is attached already")
+        elif peer.kind != "tcp" or peer.node != hello.node:
+            return errors.NotAuthorised("a concentrator's certificate must be of its node")
+        return None
+
+    def _refuse(self, link: HubLink, error: errors.EChannelError) -> None:
+        self.refused_links += 1
+        self.send(link, frames.frame(frames.REFUSED, wire.encode_error(error)))
+        self._closed(link)
+
+    def _closed(self, link: HubLink) -> None:
+        descriptor = link.connection.fileno()
+        if self._links.pop(descriptor, None) is None:
+            return
+        try:
+            self._epoll.unregister(descriptor)
+        except OSError:
+            pass
+        link.connection.close()
+        link.out.clear()
+        link.out_bytes = 0
+        if link.hello is None:
+            return
+        if link.endpoint:
+            self.relay.endpoint_gone(link.endpoint)
+            self._owner.endpoint_gone(link.endpoint)
+        elif self.relay.peers.get(link.node) is link:
+            self.relay.peer_detached(link.node)
+            self._owner.peer_detached(link.node)
+        self._flush_relay()

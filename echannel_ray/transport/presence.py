@@ -1,0 +1,56 @@
+"""Which processes have linked to the concentrator of this node, in a place that outlives it.
+
+If a concentrator and one of its processes die together, nobody saw that process end. So a file stands for each endpoint
+while it is linked, and the concentrator's successor reads them. All facts are in the file's name: making it is atomic,
+and there is no content that a kill could leave half written.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+_PREFIX = "endpoint-"
+
+
+class FormerEndpoint(NamedTuple):
+    """An endpoint that was linked to this concentrator or its predecessor."""
+
+    endpoint_id: int
+    pid: int
+    alive: bool
+
+
+def note_endpoint(directory: str | os.PathLike[str], endpoint_id: int, pid: int) -> None:
+    """An endpoint has linked."""
+    # A process that is gone already has no start: 0 is nobody's, so it will count as dead.
+    name = f"{_PREFIX}{endpoint_id:016x}-{pid}-{_start_of(pid) or 0}"
+    Path(directory, name).touch(mode=0o600)
+
+
+def forget_endpoint(directory: str | os.PathLike[str], endpoint_id: int) -> None:
+    """An endpoint has gone, and everybody was told."""
+    for path in Path(directory).glob(f"{_PREFIX}{endpoint_id:016x}-*"):
+        path.unlink(missing_ok=True)
+
+
+def former_endpoints(directory: str | os.PathLike[str]) -> list[FormerEndpoint]:
+    """Who was noted and not forgotten, and whether that very process still runs."""
+    found = []
+    for path in sorted(Path(directory).glob(f"{_PREFIX}*")):
+        endpoint, pid, start = path.name.removeprefix(_PREFIX).split("-")
+        found.append(FormerEndpoint(int(endpoint, 16), int(pid), _start_of(int(pid)) == int(start)))
+    return found
+
+
+def _start_of(pid: int) -> int | None:
+    """When the process started, in ticks since the machine did (pids are used again); None if it has ended."""
+    try:
+        content = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the command's name in parentheses, which may hold anything.
+    fields = content[content.rindex(b")") + 2 :].split()
+    # A zombie has ended; only its parent has not noticed.
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])

@@ -1,0 +1,145 @@
+"""Links within a node: Unix sockets in a directory that only this user can enter.
+
+Two locks, since one may be left open by mistake: the directory is private, and each side asks the kernel who is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import socket
+import stat
+import struct
+import tempfile
+from pathlib import Path
+
+from echannel_ray.errors import NotAuthorised
+from echannel_ray.transport.connection import Peer, PlainConnection, QuietSocket, accept_socket
+
+# `sun_path` has room for 108 bytes, with the zero at its end.
+_MAX_PATH_BYTES = 107
+# A listener's file has a longer name for a moment: a dot and 8 hex digits.
+_TEMPORARY_BYTES = 9
+_BACKLOG = 1024
+_UCRED = struct.Struct("3i")
+_TIMEVAL = struct.Struct("@ll")
+
+
+class SocketDirectory:
+    """The private directory of one namespace on one node; several nodes of a test cluster may share a machine."""
+
+    def __init__(self, namespace: str, node_number: int) -> None:
+        """Make it, or take it as it is; `NotAuthorised` if others could have put something there."""
+        # Namespaces may be longer than a path may be.
+        digest = hashlib.sha256(namespace.encode()).hexdigest()[:12]
+        base = Path(tempfile.gettempdir()).absolute() / f"echannel-{os.geteuid()}"
+        self.path = base / f"{node_number:016x}-{digest}"
+        for path in (base, self.path):
+            _make_private(path)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def socket_path(self, name: str) -> str:
+        """Where the socket `name` is, or will be."""
+        path = str(self.path / name)
+        if len(os.fsencode(path)) + _TEMPORARY_BYTES > _MAX_PATH_BYTES:
+            raise OSError(errno.ENAMETOOLONG, "too long for a Unix socket: set TMPDIR to a shorter directory", path)
+        return path
+
+
+def _make_private(path: Path) -> None:
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    # Looked at without following links: in a directory that all may write to, a link may lead anywhere.
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        problem = "is no directory (or a symbolic link to one)"
+    elif status.st_uid != os.geteuid():
+        problem = f"belongs to user {status.st_uid}"
+    elif status.st_mode & 0o077:
+        problem = f"can be entered by others (mode {stat.S_IMODE(status.st_mode):04o})"
+    else:
+        return
+    raise NotAuthorised(
+        f"{path} {problem}, so others could read events or make some up: remove it, or set TMPDIR to another directory",
+        path=str(path),
+    )
+
+
+class UnixListener:
+    """Where the endpoints of a node link to its concentrator; non-blocking."""
+
+    def __init__(self, path: str) -> None:
+        """Listen at the path. A file that a killed predecessor left there is replaced; there is never none."""
+        self.path = path
+        self.refused = 0  # connections of other users
+        temporary = f"{path}.{secrets.token_hex(4)}"
+        self._socket = QuietSocket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        self._socket.bind(temporary)
+        try:
+            os.chmod(temporary, 0o600)
+            self._socket.listen(_BACKLOG)
+            status = os.stat(temporary)
+            os.rename(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+        self._inode = (status.st_dev, status.st_ino)
+
+    def fileno(self) -> int:
+        """What to register with epoll; -1 once it is closed."""
+        return self._socket.fileno()
+
+    def accept(self) -> PlainConnection | None:
+        """The next connection of our user, blocking still; None if there is none now."""
+        while (sock := accept_socket(self._socket)) is not None:
+            try:
+                return PlainConnection(sock, _trusted_peer(sock))
+            except NotAuthorised:
+                self.refused += 1
+                sock.close()
+        return None
+
+    def close(self) -> None:
+        """Listen no more. The file goes too, unless a successor has replaced it."""
+        if self._socket.fileno() == -1:
+            return
+        # Before the socket is closed: while it lives, no other file can have its inode number.
+        try:
+            status = os.lstat(self.path)
+            if (status.st_dev, status.st_ino) == self._inode:
+                os.unlink(self.path)
+        except FileNotFoundError:
+            pass
+        self._socket.close()
+
+
+def connect_unix(path: str, timeout_seconds: float) -> PlainConnection:
+    """A blocking link to the listener at the path.
+
+    Raises `FileNotFoundError` or `ConnectionRefusedError` if nobody listens, `TimeoutError` if the listener does not
+    keep up, and `NotAuthorised` if it is another user's.
+    """
+    sock = QuietSocket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Python's own time-outs make the socket non-blocking, and such a socket does not wait for room in the backlog.
+    seconds, fraction = divmod(max(timeout_seconds, 0.001), 1)
+    sock.setblocking(True)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(seconds), int(fraction * 1e6)))
+    try:
+        sock.connect(path)
+    except BlockingIOError:
+        raise TimeoutError(f"the listener at {path} accepted nobody for {timeout_seconds} s") from None
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, 0))
+    return PlainConnection(sock, _trusted_peer(sock))
+
+
+def _trusted_peer(sock: socket.socket) -> Peer:
+    pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    if uid != os.geteuid():
+        raise NotAuthorised(f"process {pid} of user {uid} is at the other side: only our own user may link", uid=uid)
+    return Peer("unix", pid=pid, uid=uid)

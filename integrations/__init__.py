@@ -1,0 +1,1 @@
+"""Channels as sources and sinks of other libraries, built on the public API."""

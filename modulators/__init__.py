@@ -1,0 +1,1 @@
+"""Modulators and demodulators for everyday use, built on the public API."""

@@ -1,0 +1,135 @@
+"""Ray clusters of several nodes on this machine, bound to loopback, and what tests do to them."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import psutil
+import ray
+from ray._private.node import Node
+from ray.cluster_utils import Cluster
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+OBJECT_STORE_BYTES = 100 * 1024 * 1024
+
+
+class LocalCluster:
+    """A Ray cluster of some nodes, each with a raylet of its own; this process is its driver, on the first node.
+
+    Its processes also end when this process is killed: Ray asks the kernel for that.
+    """
+
+    def __init__(self, nodes: int = 1, cpus: int = 4) -> None:
+        self._cpus = cpus
+        self._cluster = Cluster()
+        self.nodes: list[Node] = []
+        try:
+            for _ in range(nodes):
+                self.add_node()
+            ray.init(address=self.address, log_to_driver=False)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def address(self) -> str:
+        """For `ray.init` in another process."""
+        return str(self._cluster.address)
+
+    def add_node(self) -> Node:
+        """One more node, ready for work."""
+        node: Node = self._cluster.add_node(
+            num_cpus=self._cpus,
+            object_store_memory=OBJECT_STORE_BYTES,
+            include_dashboard=False,
+        )
+        self.nodes.append(node)
+        return node
+
+    def kill_node(self, node: Node) -> None:
+        """`kill -9` to the raylet of a node and to all that it started, as when the machine dies.
+
+        Returns when they are gone. Ray itself takes about 15 s more to call the node dead.
+        """
+        if node.head:
+            raise ValueError("the first node has the driver and the GCS: kill another one")
+        processes = processes_of(node)
+        for process in processes:  # the raylet comes first; stopped, it can't start a worker that we would miss
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+        kill([*processes, *processes_of(node)])
+        self.nodes.remove(node)
+        self._cluster.worker_nodes.discard(node)
+        node.kill_all_processes(check_alive=False, allow_graceful=False)
+
+    def processes(self) -> list[psutil.Process]:
+        """All processes of all nodes, workers included; not this one."""
+        return [process for node in self.nodes for process in processes_of(node)]
+
+    def stop(self) -> None:
+        """End it, and every process that it started."""
+        processes = self.processes()
+        try:
+            ray.shutdown()
+            self._cluster.shutdown()
+        finally:
+            kill(processes)
+            self.nodes.clear()
+
+
+def on(node: Node) -> dict[str, Any]:
+    """Options that place an actor or a task on a node: `Actor.options(**on(node))`."""
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node.node_id, soft=False)}
+
+
+def processes_of(node: Node) -> list[psutil.Process]:
+    """What a node runs: its own processes, each followed by its children."""
+    found = []
+    for info in [info for infos in node.all_processes.values() for info in infos]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(info.process.pid)
+            found += [process, *process.children(recursive=True)]
+    return found
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """`kill -9`, and wait until they are gone. A process that got the id of one of them meanwhile is left alone."""
+    processes = list(processes)
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    _, alive = psutil.wait_procs(processes, timeout=30)
+    if alive:
+        raise TimeoutError(f"killed, and still there after 30 s: {alive}")
+
+
+def open_to_others(processes: Iterable[psutil.Process]) -> list[str]:
+    """The listening sockets of these processes that other machines can reach: there should be none."""
+    reachable = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            reachable += [
+                f"{process.name()} (pid {process.pid}): {connection.laddr}"
+                for connection in process.net_connections("inet")
+                if connection.status == psutil.CONN_LISTEN and not _is_loopback(connection.laddr.ip)
+            ]
+    return reachable
+
+
+def _is_loopback(ip: str) -> bool:
+    address = ipaddress.ip_address(ip)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def wait_until(predicate: Callable[[], object], timeout: float = 30, interval: float = 0.02) -> None:
+    """Poll until the predicate holds. Only for states that no call can wait for, as Ray's view of its nodes."""
+    deadline = time.monotonic() + timeout
+    while not predicate():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"still not so after {timeout} s")
+        time.sleep(interval)

@@ -1,0 +1,72 @@
+"""The environment of all tests, and the fixtures that bring a Ray cluster or forbid one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+# Ray reads these when it is imported, and each process that it starts inherits them.
+assert "ray" not in sys.modules, "ray was imported before its environment was set"
+# A directory of our own keeps other Rays of this machine from finding ours, and ours from finding them. It is short
+# because the paths of Unix sockets below it may have 107 bytes.
+RAY_DIRECTORY = Path(tempfile.mkdtemp(prefix="ec"))
+os.environ.update(
+    RAY_TMPDIR=str(RAY_DIRECTORY),
+    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # binds to 127.0.0.1; `_node_ip_address` alone is ignored on Linux
+    RAY_USAGE_STATS_ENABLED="0",
+    RAY_ENABLE_UV_RUN_RUNTIME_ENV="0",  # under `uv run`, workers would get a virtual environment of their own
+    RAY_AUTH_MODE="disabled",  # a local `ray.init()` would write a token to the home directory
+)
+os.environ.pop("RAY_ADDRESS", None)
+
+from tests.clusters import LocalCluster  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Callable[..., LocalCluster]]:
+    """Call it with `LocalCluster`'s arguments to have a cluster, and this process as its driver, until the module ends.
+
+    A second call ends the cluster before it: a process is in one at a time.
+    """
+    running: list[LocalCluster] = []
+
+    def stop() -> None:
+        while running:
+            running.pop().stop()
+
+    def start(nodes: int = 1, cpus: int = 4) -> LocalCluster:
+        stop()
+        running.append(LocalCluster(nodes, cpus))
+        return running[-1]
+
+    yield start
+    stop()
+
+
+@pytest.fixture
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing in this test may start or join a Ray."""
+    import ray
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("this test has to run without Ray")
+
+    monkeypatch.setattr(ray, "init", refuse)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Remove Ray's files; where something failed, its logs may say why, so they stay."""
+    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        shutil.rmtree(RAY_DIRECTORY, ignore_errors=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say where Ray's logs are, when they are there."""
+    if any((RAY_DIRECTORY / "ray").glob("session_2*")):
+        terminalreporter.write_line(f"Ray's logs: {RAY_DIRECTORY / 'ray'}")
