@@ -51,8 +51,8 @@ def markdown(kept: list[dict[str, Any]]) -> str:
     lines = [
         "# Results",
         "",
-        "Written by `python -m benchmarks`. Losses first. The ratio is our figure over the baseline's, both the best of",
-        "several interleaved rounds of one run; the spread is from the best to the worst of ours. Cores: `one` has all",
+        "Written by `python -m benchmarks`. Losses first. The ratio is our figure over the baseline's, both the best",
+        "of several interleaved rounds of one run; the spread is from our best to our worst. Cores: `one` has all",
         "processes on one core, `two` has the source on one and everything else on another, `free` pins nothing.",
         "",
         f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']}; "

@@ -84,7 +84,7 @@ def _large(link: Any, _: str, events: Iterable[bytes], __: int) -> None:
 def _packs(link: Any, codec: str, events: Iterable[Any], pack: int) -> None:
     """The hand-written packed loop: events are taken one by one, as from calls, and sent when a pack is full.
 
-    `pickle` serialises each event at once (a caller may change it next); `bytes` and `dict` wait for the pack's encoding.
+    `pickle` serialises each event at once (it may be changed next); `bytes` and `dict` wait for the pack's encoding.
     """
     kind = {"bytes": frames.BYTES, "pickle": frames.PICKLE, "dict": frames.DICT}[codec]
     waiting: list[Any] = []

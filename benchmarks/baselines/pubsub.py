@@ -1,4 +1,4 @@
-"""pyzmq PUB/SUB over TCP. It loses events when a queue is full: what counts is what was received, and the loss is told."""
+"""pyzmq PUB/SUB over TCP. It loses events when a queue is full, so what was received counts, and the loss is told."""
 
 from __future__ import annotations
 

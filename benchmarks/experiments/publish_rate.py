@@ -1,6 +1,6 @@
 """How many events a second go from one producer process to one consumer process of the same node?
 
-Against Ray actor calls, pyzmq PUB/SUB, and a hand-written packed loop over sockets with the same hops at its best packing.
+Against Ray actor calls, pyzmq PUB/SUB, and a hand-written loop over sockets with the same hops at its best packing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How long does `deliver` to a handler on the same node take, against an actor call and against bare sockets?
 
-100 B and the five payloads of JECho's Table 1. The bare program carries bytes of the same pickled size, serialising nothing.
+100 B and the five payloads of JECho's Table 1. The bare program carries bytes of the same size, serialising nothing.
 """
 
 from __future__ import annotations

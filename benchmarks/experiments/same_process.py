@@ -8,9 +8,9 @@ import time
 
 import ray
 
-from benchmarks.harness.field import answer, start
+from benchmarks.harness.field import SHUTDOWN_SECONDS, answer, start
 from benchmarks.harness.parties import Consumer, Producer
-from benchmarks.harness.pinning import place
+from benchmarks.harness.pinning import CORES, pin
 from benchmarks.harness.rows import Row, at_most
 from benchmarks.harness.samples import Plan, interleave
 
@@ -52,31 +52,28 @@ class Loopback(Consumer):
 
 
 def run(plan: Plan) -> list[Row]:
-    """One process, on one core."""
+    """One process, its threads on one core and then on any."""
     events = 20_000 if plan.short else 100_000
+    rows = []
     party = start(Loopback, "bench-same-process", plan.seed)
     try:
         answer(party.open.remote())
-        place("one", [], [answer(party.pid.remote())])
-        samples = interleave(
-            plan,
-            {
-                "ours": lambda: float(answer(party.publish_seconds.remote(events))),
-                "queue.SimpleQueue": lambda: float(answer(party.queue_seconds.remote(events))),
-            },
-            "s",
-            higher_is_better=False,
-        )
-        answer(party.shutdown.remote())
+        pid = answer(party.pid.remote())
+        for placement, cores in (("one", CORES[-1:]), ("free", CORES)):
+            pin(pid, cores)
+            samples = interleave(
+                plan,
+                {
+                    "ours": lambda: float(answer(party.publish_seconds.remote(events))),
+                    "queue.SimpleQueue": lambda: float(answer(party.queue_seconds.remote(events))),
+                },
+                "s",
+                higher_is_better=False,
+            )
+            ours, plain = samples["ours"], samples["queue.SimpleQueue"]
+            rows.append(Row("publish and handle in one process", placement, ours, goal=at_most(3e-6)))
+            rows.append(Row("publish and handle in one process", placement, ours, "queue.SimpleQueue", plain))
+        answer(party.shutdown.remote(), SHUTDOWN_SECONDS)
     finally:
         ray.kill(party)
-    return [
-        Row("publish and handle in one process", "one", samples["ours"], goal=at_most(3e-6)),
-        Row(
-            "publish and handle in one process",
-            "one",
-            samples["ours"],
-            "queue.SimpleQueue",
-            samples["queue.SimpleQueue"],
-        ),
-    ]
+    return rows

@@ -12,12 +12,13 @@ from benchmarks.harness.parties import Consumer, Producer
 from benchmarks.harness.pinning import place
 from benchmarks.harness.samples import Plan
 
-ANSWER_SECONDS = 180.0
+ANSWER_SECONDS = 120.0
+SHUTDOWN_SECONDS = 30.0
 
 
-def answer(ref: Any) -> Any:
+def answer(ref: Any, seconds: float = ANSWER_SECONDS) -> Any:
     """What an actor answers, or each of several."""
-    return ray.get(ref, timeout=ANSWER_SECONDS)
+    return ray.get(ref, timeout=seconds)
 
 
 def start(cls: type, *arguments: Any, node: str | None = None) -> Any:
@@ -65,7 +66,7 @@ class Field:
     def close(self) -> None:
         """Stop the namespace and its parties."""
         try:
-            answer(self.producer.shutdown.remote())
+            answer(self.producer.shutdown.remote(), SHUTDOWN_SECONDS)
         finally:
             for actor in (self.producer, *self.consumers):
                 ray.kill(actor)
@@ -76,4 +77,8 @@ class Field:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception:
+            if error is None:  # else the first error says more
+                raise

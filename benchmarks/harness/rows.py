@@ -74,5 +74,6 @@ class Row:
 
 
 def failure(measure: str, error: BaseException) -> Row:
-    """The row of an experiment that could not be finished."""
-    return Row(measure, "", Samples("", True), error=f"{type(error).__name__}: {error}".splitlines()[0][:300])
+    """The row of an experiment that could not be finished; Ray puts the cause on the last line of its errors."""
+    cause = (str(error).strip().splitlines() or [""])[-1]
+    return Row(measure, "", Samples("", True), error=f"{type(error).__name__}: {cause}"[:300])

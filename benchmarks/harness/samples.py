@@ -20,12 +20,12 @@ class Plan:
     @property
     def rounds(self) -> int:
         """How often each variant takes its turn."""
-        return 3 if self.short else 6
+        return 3 if self.short else 5
 
     @property
     def sample_seconds(self) -> float:
         """How long one turn lasts, about."""
-        return 0.1 if self.short else 0.3
+        return 0.1 if self.short else 0.25
 
     def random(self) -> random.Random:
         """A generator that gives the same sequence in each run with the same seed."""

@@ -1,8 +1,8 @@
 """The actors' names, how each is made exactly once, and calls that outlive the restart of who is called.
 
-All are detached, named actors in one Ray namespace of ours, which Ray starts again when they die. `ray.remote(...).options(
-get_if_exists=True)` makes them once however many processes try; one whose node died is DEAD for Ray and its name is free,
-so the next `ensure_*` makes another.
+All are detached, named actors in one Ray namespace of ours, which Ray starts again when they die. `get_if_exists` makes
+them once however many processes try. One whose node died is DEAD for Ray, and its name is free: the next `ensure_*`
+makes another.
 
 **Whose runtime environment.** Ray hands a job's runtime_env down to every actor that the job makes, detached ones too:
 `runtime_env={}` and None inherit all of it, and fields can be replaced but not removed. The actors serve all jobs of a
@@ -14,6 +14,7 @@ name server is made by a small driver of its own where the caller has a runtime_
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import subprocess
@@ -69,7 +70,7 @@ def find(name: str) -> Handle:
         raise LookupError(f"there is no actor {name!r}") from error
 
 
-# ---- calls that outlive restarts --------------------------------------------------------------------------------------
+# ---- calls that outlive restarts ----------------------------------------------------------------------------------
 
 
 class _Attempts:
@@ -101,8 +102,8 @@ class _Attempts:
 def call(get_handle: Callable[[], Handle], method: str, *args: Any, timeout: float = 30.0) -> Any:
     """The answer of an actor's method, asked again while the actor is being restarted or replaced.
 
-    The method may run more than once. `get_handle` is asked before each attempt, and may raise LookupError. The method's own
-    EChannelErrors are raised as they are; TimeoutError when there was no answer in time. It blocks: not for event loops.
+    The method may run more than once. `get_handle` is asked before each attempt, and may raise LookupError. The method's
+    own EChannelErrors are raised as they are; TimeoutError when no answer came in time. It blocks its thread.
     """
     attempts = _Attempts(method, timeout)
     while True:
@@ -138,7 +139,7 @@ async def ask(name: str, method: str, *args: Any, timeout: float) -> Any:
     return await call_async(partial(find, name), method, *args, timeout=timeout)
 
 
-# ---- making what is missing ------------------------------------------------------------------------------------------
+# ---- making what is missing ---------------------------------------------------------------------------------------
 
 
 def ensure_name_server(
@@ -233,9 +234,15 @@ def create(name: str, actor_class: type, arguments: tuple[Any, ...], ray_node_id
     ).remote(*arguments)
 
 
+def ray_nodes() -> list[dict[str, Any]]:
+    """Ray's nodes, as Ray sees them: it takes about 15 s to see that one is dead."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return nodes
+
+
 def head_node_id() -> str | None:
-    """The node for name server and managers: the head, for without it there is no GCS either; None where none is alive."""
-    for node in ray.nodes():
+    """The node for name server and managers: the head, as without it there is no GCS either; None without one."""
+    for node in ray_nodes():
         if node["Alive"] and "node:__internal_head__" in node["Resources"]:
             return str(node["NodeID"])
     return None
@@ -254,7 +261,7 @@ def _checked(name: str, get_or_create: Callable[[], Handle], timeout: float) -> 
     return find(name)
 
 
-# ---- a driver without a runtime_env ------------------------------------------------------------------------------------
+# ---- a driver without a runtime_env -------------------------------------------------------------------------------
 
 
 def _has_runtime_env() -> bool:
@@ -297,10 +304,8 @@ def _main(address: str, namespace: str, managers: str) -> None:
         ensure_name_server(namespace, int(managers))
     except Exception:
         # A name server that could not even be imported must not keep the name.
-        try:
+        with contextlib.suppress(LookupError):
             ray.kill(find(name))
-        except LookupError:
-            pass
         raise
 
 

@@ -1,7 +1,7 @@
 """The channel manager: the shell around `protocol.membership.ChannelBook`.
 
-It answers requests from the book and performs the book's instructions. It never blocks its loop, and a part that does not
-answer holds up only what has to wait for that part.
+It answers requests from the book and performs the book's instructions. It never blocks its loop, and a part that does
+not answer holds up only what has to wait for that part.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ChannelManager:
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
         self._in_background(self._rebuild())
 
-    # ---- what concentrators ask and report -----------------------------------------------------------------------------
+    # ---- what concentrators ask and report -------------------------------------------------------------------------
 
     async def request(self, node: int, endpoint: int, message: ManagerRequest) -> Any:
         """The answer to an endpoint's request, or its error; waits for whoever has to confirm first."""
@@ -109,7 +109,7 @@ class ChannelManager:
         for reported in registrations:
             self._perform_in_background(self._book.registrations_reported(reported))
 
-    # ---- what the name server asks and tells ---------------------------------------------------------------------------
+    # ---- what the name server asks and tells -----------------------------------------------------------------------
 
     async def directory_changed(self, directory: Directory) -> None:
         """Concentrators came or left. Who left is not taken for dead here: `node_gone` says that."""
@@ -139,7 +139,7 @@ class ChannelManager:
         """The version that this part speaks."""
         return WIRE_VERSION
 
-    # ---- rebuilding ------------------------------------------------------------------------------------------------------
+    # ---- rebuilding ------------------------------------------------------------------------------------------------
 
     async def _rebuild(self) -> None:
         epoch, directory, definitions = await self._ask_name_server("manager_started", self._slot)
@@ -150,7 +150,7 @@ class ChannelManager:
         await asyncio.gather(*map(self._collect, directory.concentrators))
         self._state = MANAGER_TRANSITIONS[self._state, "rebuilt"]
         self._serving.set()
-        # What was confirmed under the epoch before is pushed again: who left meanwhile may have been reported to nobody.
+        # Producers have memberships of the epoch before, and who left since may be missing from all reports.
         self._perform_in_background(self._book.all_memberships())
         self._perform_in_background([RecordDefinition(definition) for definition in self._book.definitions()])
 
@@ -171,7 +171,7 @@ class ChannelManager:
                     self._book.registrations_reported(reported)  # the instructions are given for all at the end
                 return
 
-    # ---- performing what the book says -----------------------------------------------------------------------------------
+    # ---- performing what the book says -----------------------------------------------------------------------------
 
     async def _perform(self, instruction: Instruction) -> None:
         if isinstance(instruction, RecordDefinition):

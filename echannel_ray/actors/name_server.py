@@ -7,6 +7,7 @@ copy; its secret is among its arguments, which Ray keeps. So a restart asks arou
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Coroutine, Iterable
@@ -15,7 +16,6 @@ from typing import Any
 import ray
 
 from echannel_ray.actors import bootstrap
-from echannel_ray.actors.bootstrap import Handle
 from echannel_ray.ids import RAY_NAMESPACE, WIRE_VERSION, node_number
 from echannel_ray.protocol.messages import ConcentratorInfo, Definition, Directory
 from echannel_ray.protocol.naming import NameBook
@@ -33,7 +33,7 @@ _GATHER_SECONDS = 0.01
 
 
 class NameServer:
-    """Knows the managers and concentrators, and signs the links' certificates; an actor on the head, one per namespace."""
+    """Knows all managers and concentrators, signs the links' certificates; an actor on the head, one per namespace."""
 
     def __init__(self, namespace: str, secret: AuthoritySecret, managers: int = bootstrap.DEFAULT_MANAGERS) -> None:
         self._namespace = namespace
@@ -46,7 +46,7 @@ class NameServer:
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
         self._in_background(self._rebuild())
 
-    # ---- concentrators -----------------------------------------------------------------------------------------------
+    # ---- concentrators ---------------------------------------------------------------------------------------------
 
     async def join(self, info: ConcentratorInfo) -> tuple[Directory, Credentials]:
         """A concentrator has started: it gets to know the others, and they it."""
@@ -69,15 +69,14 @@ class NameServer:
         """Somebody can't reach a node: whether it is dead indeed. If so, all managers know when this returns."""
         await self._serving.wait()
         info = self._book.concentrator(node)
-        if info is not None:
-            if await _is_alive(info):
-                return False
-            logger.warning("node %s is gone", info.ray_node_id)
-            # A concentrator that joined while we looked is of a higher incarnation, and stays.
-            if self._book.left(node, info.incarnation):
-                self._tell_everyone()
-        if self._book.state(node) != "left":
+        if await _is_alive(node):
             return False
+        # Managers may know endpoints there that we do not know of: the node died while we were being restarted.
+        if self._book.left(node, info.incarnation if info is not None else -1):
+            logger.warning("node %016x is gone", node)
+            self._tell_everyone()
+        if self._book.state(node) != "left":
+            return False  # its concentrator was started again while we looked, so it is there
         # Repeated for a node that left before: the one who asks may have missed it, or a restart of ours cut it short.
         asked = (bootstrap.ask(name, "node_gone", node, timeout=_TELL_SECONDS) for name in self._managers)
         for error in await asyncio.gather(*asked, return_exceptions=True):
@@ -90,10 +89,10 @@ class NameServer:
         await self._serving.wait()
         return self._book.directory()
 
-    # ---- managers ----------------------------------------------------------------------------------------------------
+    # ---- managers --------------------------------------------------------------------------------------------------
 
     async def manager_started(self, slot: int) -> tuple[int, Directory, list[Definition]]:
-        """An epoch above all before, who is where, and the second copy of the definitions of this manager's channels."""
+        """An epoch above all before, who is where, and the second copy of this manager's definitions."""
         await self._serving.wait()
         definitions = self._book.definitions(slot, len(self._managers))
         return self._book.next_epoch(_now()), self._book.directory(), definitions
@@ -109,7 +108,7 @@ class NameServer:
         await self._serving.wait()
         return self._book.definitions(slot, managers)
 
-    # ---- for whoever starts, watches and ends the namespace -------------------------------------------------------------
+    # ---- for whoever starts, watches and ends the namespace --------------------------------------------------------
 
     async def create_manager(self, slot: int, actor_class: type | None = None) -> None:
         """Make a channel manager where it is missing."""
@@ -140,7 +139,7 @@ class NameServer:
         managers, concentrators, ray_nodes = await asyncio.gather(
             asyncio.gather(*map(_described, self._managers)),
             asyncio.gather(*(_described(info.actor_name) for info in infos)),
-            asyncio.to_thread(ray.nodes),
+            asyncio.to_thread(bootstrap.ray_nodes),
         )
         channels = set(self._book.channels()).union(*(manager.get("channels", ()) for manager in managers))
         suspected = {node for concentrator in concentrators for node in concentrator.get("suspected", ())}
@@ -174,7 +173,7 @@ class NameServer:
         """The version that this part speaks."""
         return WIRE_VERSION
 
-    # ---- rebuilding ------------------------------------------------------------------------------------------------------
+    # ---- rebuilding ------------------------------------------------------------------------------------------------
 
     async def _rebuild(self) -> None:
         names = await self._concentrator_names()
@@ -216,7 +215,7 @@ class NameServer:
                 self._book.joined(described["info"])
                 return
 
-    # ---- telling ---------------------------------------------------------------------------------------------------------
+    # ---- telling ---------------------------------------------------------------------------------------------------
 
     def _tell_everyone(self, but: str | None = None) -> None:
         concentrators = [info.actor_name for info in self._book.directory().concentrators]
@@ -258,27 +257,26 @@ async def _described(name: str) -> dict[str, Any]:
         return {"name": name, "error": f"{type(error).__name__}: {error}"}
 
 
-async def _is_alive(info: ConcentratorInfo) -> bool:
-    """Ray's word counts when it says dead; it does so 15 s late, and then a refused port is the better sign."""
-    for node in await asyncio.to_thread(ray.nodes):
-        if node["NodeID"] == info.ray_node_id and not node["Alive"]:
-            return False
-    try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(info.host, info.raylet_port), _CONNECT_SECONDS)
-    except (OSError, asyncio.TimeoutError):
-        # Silence alone is no proof, but who reports a node has waited for `peer_timeout_seconds` then.
-        return False
-    writer.close()
-    return True
+async def _is_alive(node: int) -> bool:
+    """Ray's word counts when it says dead; it does so 15 s late, and before that its raylet's port says more."""
+    for found in await asyncio.to_thread(bootstrap.ray_nodes):
+        if node_number(found["NodeID"]) == node and found["Alive"]:
+            address = (found["NodeManagerAddress"], found["NodeManagerPort"])
+            try:
+                _, writer = await asyncio.wait_for(asyncio.open_connection(*address), _CONNECT_SECONDS)
+            except (OSError, asyncio.TimeoutError):
+                # Silence alone is no proof, but who asks has then waited for `peer_timeout_seconds`, or got no answer.
+                return False
+            writer.close()
+            return True
+    return False
 
 
 def _is_on_live_node(name: str) -> bool:
     node = name.rpartition("-")[2]
-    return any(found["Alive"] and found["NodeID"].startswith(node) for found in ray.nodes())
+    return any(found["Alive"] and found["NodeID"].startswith(node) for found in bootstrap.ray_nodes())
 
 
 def _kill(name: str) -> None:
-    try:
+    with contextlib.suppress(LookupError):
         ray.kill(bootstrap.find(name), no_restart=True)
-    except LookupError:
-        pass

@@ -62,9 +62,6 @@ class _LargeBuffer(Exception):
     """Tells `encode` from inside the pickler that this event has a buffer worth sending out of band."""
 
 
-_LARGE_BUFFER: Final = _LargeBuffer()
-
-
 def encode(event: object) -> tuple[int, Any, int]:
     """The event as (kind, payload, size to account for); `NotSerialisable` where that is impossible.
 
@@ -119,7 +116,7 @@ def _scalar_size(event: Any) -> int:
 def _in_band_if_small(buffer: pickle.PickleBuffer) -> bool:
     if buffer.raw().nbytes < MIN_BUFFER_BYTES:
         return True
-    raise _LARGE_BUFFER
+    raise _LargeBuffer  # a new one each time: one that is raised again keeps the frames of all earlier times alive
 
 
 def _encode_buffers(event: object) -> tuple[int, Any, int]:

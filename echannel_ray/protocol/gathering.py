@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from echannel_ray.protocol.frames import CHUNK_BYTES
+
 # How an event stands in a pack; `formats.events` makes and reads all but the last.
 PLAIN, PICKLED, BUFFERS, GAP = 0, 1, 2, 3
 
@@ -29,12 +31,14 @@ class Gather:
     another stream or kind has its turn, or the pack leaves. So an event costs one append, whatever else it is.
     """
 
-    __slots__ = ("_run_start", "control", "counts", "events", "firsts", "kind", "kinds", "large_bytes", "marks", "stream", "streams")
+    __slots__ = (
+        "_after_large", "_run_start", "control", "counts", "due_at", "events", "firsts", "gathered_bytes", "has_large", "kind", "kinds", "marks",
+        "stream", "streams",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.stream: Any = None  # whose run is open (a SenderStream)
         self.kind = PLAIN
-        self.large_bytes = 0
         self._run_start = 0
         self._reset()
 
@@ -46,6 +50,10 @@ class Gather:
         self.marks: list[int] = []
         self.kinds: list[int] = []
         self.events: list[Any] = []
+        self.gathered_bytes = 0  # of the events that did not come by the hot path
+        self._after_large = False
+        self.has_large = False  # whether there is one that is to travel in chunks
+        self.due_at = 0.0  # when the pack must leave at the latest; 0 until the first event has set it
 
     def __bool__(self) -> bool:
         return bool(self.events or self.control)
@@ -76,11 +84,16 @@ class Gather:
             self._close_run()
             self.stream = None
 
-    def add(self, route_number: int, sequence: int, mark: int, kind: int, event: Any) -> None:
-        """One event that does not come by the hot path (for a single recipient, or a gap)."""
+    def add(self, route_number: int, sequence: int, mark: int, kind: int, event: Any, size_bytes: int = 0) -> None:
+        """One event that does not come by the hot path (it is large, for a single recipient, or a gap)."""
         self.settle()
+        self.gathered_bytes += size_bytes
+        is_large = size_bytes > CHUNK_BYTES
+        self.has_large |= is_large
         if (
-            self.streams
+            not is_large
+            and self.streams
+            and not self._after_large
             and self.streams[-1] == route_number
             and self.kinds[-1] == kind
             and self.firsts[-1] + self.counts[-1] == sequence
@@ -93,6 +106,7 @@ class Gather:
             self.counts.append(1)
             self.marks.append(mark)
             self.kinds.append(kind)
+        self._after_large = is_large  # it has a run of its own, so that its mark is its own
         self.events.append(event)
 
     def take(self, delivery: int = 0) -> Columns:
@@ -108,6 +122,5 @@ class Gather:
         columns = Columns(
             self.control, self.streams, self.firsts, self.counts, self.marks, packed, delivery, self.events
         )
-        self.large_bytes = 0
         self._reset()
         return columns

@@ -2,21 +2,21 @@
 
 The rules:
 
-* Every change of the consumers of any channel takes the next number of one counter of the book. So of two memberships of a
-  channel the higher (epoch, version) counts, also where the channel was deleted and created again between them.
+* Every change of the consumers of any channel takes the next number of one counter of the book. So of two memberships
+  of a channel the higher (epoch, version) counts, also where the channel was deleted and created again between them.
 * Every request may come twice: its sender repeats it when a manager died before it answered. The second time changes
   nothing and is answered alike.
-* An endpoint that is gone never comes back (a process that does is another endpoint), so what it asked before it died and
-  what arrives late is refused. A node that is gone may have been silent only: when it reports, it is back.
+* An endpoint that is gone never comes back (a process that does is another endpoint), so what it asked before it died
+  and what arrives late is refused. A node that is gone may have been silent only: when it reports, it is back.
 * A channel that was created again is another one, with a higher incarnation. A handle of the old one gets
-  `ChannelDeleted`. Incarnations rise across restarts since they begin at the epoch, so no tombstone has to be kept for good.
+  `ChannelDeleted`. Incarnations rise across restarts since they begin at the epoch, so no tombstone is kept for good.
 * Registrations carry their channel's definition, so the reports of endpoints alone rebuild every channel in use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from echannel_ray.errors import ChannelDeleted, Disconnected, ModulatorRefused
@@ -248,7 +248,7 @@ class ChannelBook:
             channel.version = self._next_version()
         return None, self._push(channel)
 
-    # ---- who is there and who is not ---------------------------------------------------------------------------------
+    # ---- who is there and who is not -------------------------------------------------------------------------------
 
     def endpoint_gone(self, endpoint: int) -> list[Instruction]:
         """A process ended: it has left every channel."""
@@ -272,16 +272,15 @@ class ChannelBook:
             return []
         self._gone_nodes.discard(node)
         channel = self._channels.get(reported.channel)
-        deleted = self._deleted.get(reported.channel)
+        known = self.membership(reported.channel)
         incarnation = reported.definition.incarnation
+        if known is not None and (
+            incarnation < known.incarnation or (known.deleted and incarnation == known.incarnation)
+        ):
+            return [PushMembership(reported.channel, known.version, ((node, endpoint),))]  # it missed the deletion
         instructions: list[Instruction] = []
-        if channel is not None and channel.definition.incarnation < incarnation:
-            channel = None  # ours came from a copy that missed a deletion
-        elif channel is not None and channel.definition.incarnation > incarnation:
-            return self._tell_deleted(reported)
-        elif channel is None and deleted is not None and deleted.last.incarnation >= incarnation:
-            return self._tell_deleted(reported)
-        if channel is None:
+        # Where ours is older, it came from a copy that missed a deletion.
+        if channel is None or channel.definition.incarnation < incarnation:
             channel = self._add(reported.definition)
             instructions.append(RecordDefinition(reported.definition))
         for stream in reported.streams:
@@ -342,11 +341,6 @@ class ChannelBook:
     def _push(self, channel: _Channel) -> list[Instruction]:
         to = tuple(sorted(channel.producer_addresses()))
         return [PushMembership(channel.definition.channel, channel.version, to)] if to else []
-
-    def _tell_deleted(self, reported: Registrations) -> list[Instruction]:
-        to = ((reported.node, reported.endpoint),)
-        current = self.membership(reported.channel)
-        return [PushMembership(reported.channel, current.version, to)] if current is not None else []
 
     def _removed(self, matches: Callable[[int, int], bool]) -> list[Instruction]:
         instructions: list[Instruction] = []

@@ -57,7 +57,7 @@ class NameBook:
         """`absent`, `present` or `left`."""
         return "present" if node in self._concentrators else "left" if node in self._left else "absent"
 
-    # ---- concentrators -----------------------------------------------------------------------------------------------
+    # ---- concentrators ---------------------------------------------------------------------------------------------
 
     def joined(self, info: ConcentratorInfo) -> bool:
         """A concentrator started (or was found); whether that was news."""
@@ -83,7 +83,7 @@ class NameBook:
         self._version += 1
         return True
 
-    # ---- definitions and epochs ----------------------------------------------------------------------------------------
+    # ---- definitions and epochs ------------------------------------------------------------------------------------
 
     def recorded(self, definitions: Iterable[Definition]) -> None:
         """A manager has these; of two with one name the higher incarnation counts."""

@@ -84,6 +84,7 @@ class Delivered(NamedTuple):
     redelivered: bool
     delivery: int
     gap_last: int = 0
+    published_at: float = 0.0
 
 
 class Assembly:

@@ -131,6 +131,7 @@ class SenderStream:
         self.closed = False
         self.deleted = False
         self.has_local_consumers = False
+        self.chunks = 0  # of a large event of this stream that have not left: what is published next waits for them
         self.dropped = 0
         self.flows: set[FlowSender] = set()  # that carry events of this stream, some perhaps not acknowledged
 
@@ -145,7 +146,8 @@ class SenderStream:
 
     def refresh_limit(self) -> None:
         """Work out again how far the hot path may go."""
-        if self.route is None or self.closed or self.deleted or self.groups or self.laggards or self.has_local_consumers:
+        special = self.groups or self.laggards or self.has_local_consumers or self.chunks
+        if self.route is None or self.closed or self.deleted or special:
             self.limit_bytes = NEVER
         else:
             self.limit_bytes = self.slowest_mark() + self.window_bytes
@@ -342,7 +344,7 @@ class Sender:
         mark = stream.published_bytes
         if stream.route is not None:
             stream.route.declare(stream)
-            stream.route.gather.add(stream.route.number, sequence, mark, kind, event)
+            stream.route.gather.add(stream.route.number, sequence, mark, kind, event, size_bytes)
         for recipient in stream.laggards:
             dropped |= not self._offer(stream, recipient, Unhandled(mark, size_bytes, sequence, kind, event, False))
         for name in stream.groups:
@@ -390,7 +392,9 @@ class Sender:
         member.sent.append(unhandled)
         member.sent_bytes += unhandled.size_bytes
         route.declare(stream)
-        route.gather.add(route.number, unhandled.sequence, unhandled.mark, unhandled.kind, unhandled.event)
+        route.gather.add(
+            route.number, unhandled.sequence, unhandled.mark, unhandled.kind, unhandled.event, unhandled.size_bytes
+        )
         return True
 
     def redistribute(self, stream: SenderStream, name: str) -> None:
@@ -475,7 +479,7 @@ class Sender:
         route = recipient.route
         assert route is not None
         route.declare(stream)
-        route.gather.add(route.number, event.sequence, event.mark, event.kind, event.event)
+        route.gather.add(route.number, event.sequence, event.mark, event.kind, event.event, event.size_bytes)
         recipient.sent.append(Unhandled(event.mark, event.size_bytes, event.sequence, event.kind, None, False))
         recipient.sent_bytes += event.size_bytes
 

@@ -43,6 +43,7 @@ class TlsConnection:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
         self._negotiated = False
         self._unsent: memoryview = memoryview(b"")
+        # Set by whatever arrives: the peer may send its first bytes right behind its handshake.
         self._pending = False
 
     def handshake(self) -> bool:
@@ -71,8 +72,6 @@ class TlsConnection:
             self._tls.do_handshake()
             self.peer = Peer("tcp", node=peer_node(self._tls))
             self._negotiated = True
-            # The peer may have sent more behind its handshake already.
-            self._pending = True
             if self._server_side:
                 self._tls.write(_WELCOME)
         if self._server_side:

@@ -1,4 +1,4 @@
-"""What the tests of the transport share: links of each kind, and sending and receiving that goes on until it is done."""
+"""What the tests of the transport share: links of each kind, and sending and receiving until it is done."""
 
 from __future__ import annotations
 

@@ -34,6 +34,10 @@ def shake_hands(server: Credentials, client: Credentials) -> tuple[ssl.SSLObject
 def test_both_sides_learn_the_number_of_the_others_node():
     server, client = shake_hands(credentials(2**64 - 1), credentials(1))
     assert (peer_node(server), peer_node(client)) == (1, 2**64 - 1)
+    # No ticket is on its way, which a client that closes now would leave unread.
+    with pytest.raises(ssl.SSLWantReadError):
+        client.read(1)
+    assert client.session is None or not client.session.has_ticket
     assert server.version() == client.version() == "TLSv1.3"
 
 

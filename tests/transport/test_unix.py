@@ -23,7 +23,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become ano
 
 @pytest.fixture
 def temporary(monkeypatch):
-    """A temporary directory that other users may enter, as the system's; pytest's own are private and have long names."""
+    """A temporary directory that others may enter, like the system's; pytest's own are private and have long names."""
     path = Path(tempfile.mkdtemp(prefix="ec"))
     path.chmod(0o1777)
     monkeypatch.setattr(tempfile, "tempdir", str(path))

@@ -1,0 +1,145 @@
+"""Synchronous delivery: who has still to answer for an event, and what came back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray.errors import DeliveryFailed
+from echannel_ray.runtime.crew import Waiter
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.endpoint import Endpoint
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One consumer that did not handle a delivered event, and why."""
+
+    consumer: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A delivered event was handled by so many consumers."""
+
+    consumers: int
+
+
+class Delivery:
+    """A delivered event: `result()` or `await` waits until every consumer's handler has returned."""
+
+    __slots__ = ("_callbacks", "_endpoint", "_failures", "_handled", "_local", "_waiter", "asked_at", "number", "waiting")
+
+    def __init__(self, endpoint: Endpoint, number: int) -> None:
+        self._endpoint = endpoint
+        self.number = number
+        self.waiting: set[tuple[int, int]] = set()  # (endpoint, subscription) of other processes
+        self.asked_at = 0.0
+        self._local = 0
+        self._handled = 0
+        self._failures: list[Failure] = []
+        self._waiter = Waiter()
+        self._callbacks: list[Callable[[], Any]] = []
+
+    # ---- the endpoint's side; under its lock ----
+
+    def expect(self, remote: Iterable[tuple[int, int]], local: int, now: float) -> None:
+        """These have to answer."""
+        self.waiting.update(remote)
+        self._local += local
+        self.asked_at = now
+        self._check()
+
+    def remote_result(self, endpoint: int, subscription: int, outcome: bytes) -> None:
+        """A consumer in another process has handled it (nothing), let go of it (a zero), or failed (a text)."""
+        if (endpoint, subscription) in self.waiting:
+            self.waiting.discard((endpoint, subscription))
+            if not outcome:
+                self._handled += 1
+            elif outcome != b"\0":
+                self._failures.append(Failure(f"{endpoint:016x}.{subscription}", outcome.decode("utf-8", "replace")))
+            self._check()
+
+    def endpoint_gone(self, endpoint: int) -> None:
+        """A consumer's process has died."""
+        dead = [each for each in self.waiting if each[0] == endpoint]
+        for each in dead:
+            self.waiting.discard(each)
+            self._failures.append(Failure(f"{endpoint:016x}.{each[1]}", "its process died, or its node did"))
+        if dead:
+            self._check()
+
+    def local_result(self, failure: str | None, counts: bool) -> None:
+        """A consumer of this process has handled it, failed, or (not `counts`) was closed."""
+        with self._endpoint.lock:
+            self._local -= 1
+            if failure is not None:
+                self._failures.append(Failure("this process", failure))
+            elif counts:
+                self._handled += 1
+            self._check()
+
+    def abandon(self, reason: str) -> None:
+        """This process leaves: nobody will answer any more."""
+        for endpoint, subscription in self.waiting:
+            self._failures.append(Failure(f"{endpoint:016x}.{subscription}", reason))
+        self.waiting.clear()
+        self._local = 0
+        self._check()
+
+    def _check(self) -> None:
+        if not self.waiting and self._local <= 0 and not self._waiter.done:
+            self._endpoint.deliveries.pop(self.number, None)
+            self._waiter.set()
+            for callback in self._callbacks:
+                callback()
+
+    # ---- the caller's side ----
+
+    def done(self) -> bool:
+        """Whether every consumer has answered."""
+        return self._waiter.done
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        """Wait until every consumer's handler has returned; `DeliveryFailed` where one raised or died."""
+        if not self._waiter.done:
+            deadline = None if timeout is None else time.monotonic() + timeout
+            if not self._endpoint.crew.wait(self._waiter, deadline):
+                raise TimeoutError(f"{len(self.waiting) + self._local} consumers have not answered within {timeout} s")
+        return self._outcome()
+
+    def _outcome(self) -> Receipt:
+        if self._failures:
+            failures = tuple(self._failures)
+            first = failures[0]
+            raise DeliveryFailed(
+                f"{len(failures)} of {len(failures) + self._handled} consumers did not handle the event; "
+                f"the first: {first.consumer}: {first.error}",
+                failures=failures,
+                handled=self._handled,
+            )
+        return Receipt(self._handled)
+
+    def __await__(self) -> Generator[Any, None, Receipt]:
+        if not self._waiter.done:
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+            with self._endpoint.lock:
+                if self._waiter.done:
+                    future.set_result(None)
+                else:
+                    self._callbacks.append(lambda: _wake_soon(loop, future))
+            yield from future
+        return self._outcome()
+
+
+def _wake_soon(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    try:
+        loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
+    except RuntimeError:
+        pass  # that loop is closed: nobody waits there any more

@@ -1,0 +1,374 @@
+"""One per process and namespace: everything that this process sends and receives goes through it.
+
+It performs what the protocol decides: reads and writes the link, keeps the time, hands events to mailboxes.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors
+from echannel_ray.ids import new_endpoint_id
+from echannel_ray.protocol import frames
+from echannel_ray.protocol.messages import Definition, Membership, Registrations
+from echannel_ray.protocol.receiving import Receiver, Reception
+from echannel_ray.protocol.sending import Sender
+from echannel_ray.runtime.crew import Crew
+from echannel_ray.runtime.deliveries import Delivery
+from echannel_ray.runtime.incoming import Incoming
+from echannel_ray.runtime.outgoing import FLOW_WINDOW_BYTES, Outgoing
+from echannel_ray.runtime.requests import Requests
+from echannel_ray.transport import wire
+from echannel_ray.transport.connection import Connection
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.mailbox import Mailbox
+    from echannel_ray.runtime.publisher import Publisher
+
+logger = logging.getLogger(__name__)
+
+_RESULT_PATIENCE_SECONDS = 0.5
+_KEPT_RESULTS = 16384
+_ACK_BYTES = FLOW_WINDOW_BYTES // 8
+_CHANNELS_PER_REGISTRATION = 256
+
+
+class Endpoint:
+    """The data plane of one process in one namespace."""
+
+    def __init__(self, namespace: str, node: int, connect: Callable[[Endpoint], Connection]) -> None:
+        """`connect` gives a link to the node's concentrator that has been greeted; it may take its time, and be called again."""
+        self.namespace = namespace
+        self.node = node
+        self.id = new_endpoint_id()
+        self._connect = connect
+        self.lock = threading.Lock()
+        self.room = threading.Condition(self.lock)  # publishers and drains wait here for credit and acknowledgements
+        self.write_lock = threading.Lock()
+        self.sender = Sender(node, self.id)
+        self.receiver = Receiver(node, self.id, _ACK_BYTES)
+        self.outgoing = Outgoing(self)
+        self.incoming = Incoming(self)
+        self.requests = Requests(self)
+        self.crew = Crew(f"echannel-{namespace}", self)
+        self.connection: Connection | None = None
+        self.closed = False
+        self.broken: errors.EChannelError | None = None
+        self.reconnections = 0
+        self.heard_at = time.monotonic()
+        self.publishers: dict[int, Publisher] = {}
+        self.mailboxes: dict[int, Mailbox] = {}
+        self.definitions: dict[str, Definition] = {}
+        self.memberships: dict[str, Membership] = {}
+        self.deliveries: dict[int, Delivery] = {}
+        self.undecodable_seen = False
+        self.blocked_publishers = 0
+        self._results: dict[tuple[int, int, int], bytes] = {}
+        self._next_delivery = 1
+        self._next_subscription = 1
+        self._due_flows = 0.0
+
+    # ---- lifecycle ----
+
+    def start(self) -> None:
+        """Link up and begin."""
+        self._link_up()
+        self.crew.start()
+
+    def close(self) -> None:
+        """Leave: the link ends, threads end, whoever waits is told."""
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+            self._abandon_all("this process has left")
+        if self.connection is not None:
+            self.outgoing.put(frames.frame(frames.GOODBYE))
+            self.outgoing.write()
+        self.crew.close()
+        if self.connection is not None:
+            self.connection.close()
+
+    def forget(self) -> None:
+        """In the child of a fork: the link and the threads are the parent's."""
+        self.closed = True
+        self.connection = None
+
+    def fail(self, error: errors.EChannelError) -> None:
+        """The link can't be had again: everything that waits, and every later call, gets this error."""
+        with self.lock:
+            self.broken = error
+            self._abandon_all(str(error))
+        self.requests.fail(error)
+        for mailbox in [*self.mailboxes.values()]:
+            mailbox.close()
+
+    def _abandon_all(self, reason: str) -> None:
+        for delivery in [*self.deliveries.values()]:
+            delivery.abandon(reason)
+        self.room.notify_all()
+
+    def check_usable(self) -> None:
+        """Raise where this endpoint can do nothing any more."""
+        if self.broken is not None:
+            raise self.broken
+        if self.closed:
+            raise errors.Closed("this process has left the namespace: call echannel_ray.connect() again", what="session")
+
+    def _link_up(self) -> None:
+        connection = self._connect(self)
+        connection.setblocking(False)
+        with self.lock:
+            self.connection = connection
+            self.outgoing.clear()
+            self.incoming.restart()
+            for registered in self._registered():
+                self.outgoing.put(frames.frame(frames.REQUEST, frames.REQUEST_ID.pack(0) + wire.encode(registered)))
+            now = time.monotonic()
+            self.sender.new_flows.clear()
+            for flow in self.sender.flows.values():
+                self.outgoing.put(frames.flow_declaration(self.id, flow.number, self.node, flow.destinations))
+            for flow in self.sender.flows.values():
+                self._probe(flow, now, at_once=True)
+            self.requests.repeat()
+        self.outgoing.write()
+
+    def _registered(self) -> Iterator[wire.Registered]:
+        held = [self._registrations_of(channel) for channel in self.definitions]
+        held = [each for each in held if each.streams or each.consumers]
+        for start in range(0, len(held), _CHANNELS_PER_REGISTRATION):
+            yield wire.Registered(tuple(held[start : start + _CHANNELS_PER_REGISTRATION]), complete=False)
+        yield wire.Registered((), complete=True)
+
+    def _registrations_of(self, channel: str) -> Registrations:
+        streams = tuple(p.stream.number for p in self.publishers.values() if p.channel == channel)
+        consumers = tuple((m.number, m.group, m.pair) for m in self.mailboxes.values() if m.channel == channel)
+        return Registrations(self.node, self.id, channel, self.definitions[channel], streams, consumers)
+
+    # ---- the crew's link ----
+
+    def read(self, timeout_seconds: float | None) -> None:
+        """See `crew.Link`."""
+        connection = self.connection
+        if connection is None or not self.incoming.read(connection, timeout_seconds):
+            self._relink()
+
+    def _relink(self) -> None:
+        if self.closed or self.broken:
+            self.crew.pause()
+            return
+        self.reconnections += 1
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+        try:
+            self._link_up()
+        except errors.EChannelError as error:
+            if not self.closed:
+                logger.warning("namespace %r: %s", self.namespace, error)
+                self.fail(error)
+
+    def interrupt(self) -> None:
+        """See `crew.Link`."""
+        self.incoming.interrupt()
+
+    def tick(self) -> bool:
+        """See `crew.Link`: send what has waited long enough, acknowledge, probe, ask again."""
+        now = time.monotonic()
+        with self.lock:
+            busy = self._flush_due(now)
+            busy |= self.incoming.acknowledge()
+            if now >= self._due_flows:
+                self._due_flows = now + 0.05
+                busy |= self._look_after_flows(now)
+        self.outgoing.write()
+        return busy
+
+    def idle_seconds(self) -> float | None:
+        """See `crew.Link`."""
+        kept = any(flow.kept for flow in self.sender.flows.values())
+        return 0.05 if kept or self.deliveries or self.blocked_publishers else None
+
+    def _flush_due(self, now: float) -> bool:
+        waiting = False
+        for number, gather in self.sender.gathers.items():
+            if gather:
+                if gather.due_at <= now:
+                    self.outgoing.flush(self.sender.flows[number])
+                else:
+                    waiting = True
+        return waiting
+
+    def flush_all(self) -> None:
+        """Send everything that was gathered, the oldest first: before a stream changes its route."""
+        gathers = self.sender.gathers
+        started = [number for number, gather in gathers.items() if gather]
+        for number in sorted(started, key=lambda number: gathers[number].due_at) if len(started) > 1 else started:
+            self.outgoing.flush(self.sender.flows[number])
+
+    def _look_after_flows(self, now: float) -> bool:
+        for flow in self.sender.flows.values():
+            if flow.probe_at <= now:
+                self._probe(flow, now)
+        for flow in self.sender.ended_flows():
+            self.outgoing.put(frames.frame(frames.FLOW_ENDED, frames.KEY.pack(self.id, flow.number)))
+        for delivery in self.deliveries.values():
+            if now - delivery.asked_at > _RESULT_PATIENCE_SECONDS:
+                delivery.asked_at = now
+                self._ask_for_result(delivery)
+        return False
+
+    def _probe(self, flow: Any, now: float, at_once: bool = False) -> None:
+        for node in flow.nodes_to_probe(now, at_once):
+            self.outgoing.put(frames.probe(self.id, flow.number, flow.last_sent, node))
+
+    def probe_all(self, node: int | None = None) -> None:
+        """Ask destinations (of one node) what they have."""
+        now = time.monotonic()
+        for flow in self.sender.flows.values():
+            if node is None or node in flow.acked:
+                self._probe(flow, now, at_once=True)
+
+    # ---- what waits for answers ----
+
+    def new_delivery(self) -> Delivery:
+        """A delivery that nobody has to answer yet; under the lock."""
+        delivery = Delivery(self, self._next_delivery)
+        self._next_delivery += 1
+        self.deliveries[delivery.number] = delivery
+        return delivery
+
+    def _ask_for_result(self, delivery: Delivery) -> None:
+        where = {r.endpoint: r.node for p in self.publishers.values() for r in p.stream.recipients.values()}
+        for endpoint, subscription in delivery.waiting:
+            if endpoint in where:
+                fixed = frames.RESULT_WANTED_FIXED.pack(
+                    where[endpoint], endpoint, delivery.number, self.node, self.id, subscription
+                )
+                self.outgoing.put(frames.frame(frames.RESULT_WANTED, fixed))
+
+    def send_result(self, reception: Reception, delivery: int, outcome: bytes) -> None:
+        """A mailbox has handled a delivered event."""
+        stream = reception.stream
+        with self.lock:
+            self._results[stream.endpoint, delivery, reception.subscription] = outcome
+            if len(self._results) > _KEPT_RESULTS:
+                del self._results[next(iter(self._results))]
+            self._put_result(stream.node, stream.endpoint, delivery, reception.subscription, outcome)
+        self.outgoing.write()
+
+    def _put_result(self, node: int, endpoint: int, delivery: int, subscription: int, outcome: bytes) -> None:
+        fixed = frames.RESULT_FIXED.pack(node, endpoint, delivery, self.id, subscription)
+        self.outgoing.put(frames.frame(frames.RESULT, fixed + outcome))
+
+    def result_wanted(self, delivery: int, node: int, endpoint: int, subscription: int) -> None:
+        """A producer has waited long: perhaps our answer was lost, or the subscription was closed before the event came."""
+        outcome = self._results.get((endpoint, delivery, subscription))
+        if outcome is None and subscription not in self.mailboxes:
+            outcome = b"\0"
+        if outcome is not None:
+            self._put_result(node, endpoint, delivery, subscription, outcome)
+
+    # ---- what mailboxes report ----
+
+    def run_handled(self, reception: Reception, mark: int) -> None:
+        """A mailbox has handled everything of a stream up to `mark`."""
+        with self.lock:
+            if not reception.handled(mark):
+                return
+            self.put_credit(reception)
+        self.outgoing.write()
+
+    def put_credit(self, reception: Reception) -> None:
+        """Report how far a subscription has come; under the lock."""
+        stream = reception.stream
+        fixed = frames.CREDIT_FIXED.pack(
+            stream.node, stream.endpoint, stream.number, self.id, reception.subscription, reception.credit()
+        )
+        self.outgoing.put(frames.frame(frames.CREDIT, fixed, frames.IS_FINAL if reception.final else 0))
+
+    def local_handled(self, mailbox: Mailbox) -> None:
+        """A mailbox has handled an event of a producer of this process."""
+        if self.blocked_publishers and mailbox.local_pending <= mailbox.local_low_water:
+            self.room_made()
+
+    def room_made(self) -> None:
+        """Somebody who waits for room should look again."""
+        if self.blocked_publishers:
+            with self.lock:
+                self.room.notify_all()
+
+    def abandon(self, mailbox: Mailbox) -> None:
+        """A mailbox can't handle anything any more, since its event loop is closed."""
+        logger.warning("a subscription of channel %r ends: the event loop that it belongs to is closed", mailbox.channel)
+        threading.Thread(target=lambda: self.close_mailbox(mailbox), name="echannel-closing", daemon=True).start()
+
+    # ---- subscriptions ----
+
+    def new_subscription(self) -> int:
+        """A number for a subscription."""
+        with self.lock:
+            number = self._next_subscription
+            self._next_subscription += 1
+            return number
+
+    def open_mailbox(self, mailbox: Mailbox) -> None:
+        """Take in events for it from now on."""
+        with self.lock:
+            self.mailboxes[mailbox.number] = mailbox
+            self.receiver.subscription_opened(mailbox.number)
+
+    def close_mailbox(self, mailbox: Mailbox) -> None:
+        """Take in no more events for it; members of groups tell how far they came."""
+        with self.lock:
+            if self.mailboxes.pop(mailbox.number, None) is None:
+                return
+            receptions = self.receiver.subscription_closed(mailbox.number)
+            for publisher in self.publishers.values():
+                publisher.local = tuple(each for each in publisher.local if each is not mailbox)
+        mailbox.close()
+        with self.lock:
+            for reception in receptions:
+                if reception.grouped:
+                    self.put_credit(reception)
+            self.room.notify_all()
+        self.outgoing.write()
+
+    # ---- what managers push ----
+
+    def membership_pushed(self, membership: Membership) -> None:
+        """The consumers of a channel have changed, or it was deleted; under the lock."""
+        known = self.memberships.get(membership.channel)
+        if known is not None and (known.epoch, known.version) >= (membership.epoch, membership.version):
+            return
+        self.memberships[membership.channel] = membership
+        self.flush_all()
+        for publisher in self.publishers.values():
+            if publisher.channel == membership.channel:
+                publisher.apply(membership)
+        self.flush_all()
+        self.room.notify_all()
+
+    def endpoint_gone(self, endpoint: int) -> None:
+        """Another process has died or left; under the lock."""
+        now = time.monotonic()
+        self.flush_all()
+        self.sender.endpoint_gone(endpoint, now)
+        self.flush_all()
+        for flow in [*self.sender.flows.values()]:
+            self.outgoing.pump(flow)
+        self.receiver.endpoint_gone(endpoint)
+        for key in [key for key in self._results if key[0] == endpoint]:
+            del self._results[key]
+        for delivery in [*self.deliveries.values()]:
+            delivery.endpoint_gone(endpoint)
+        self.room.notify_all()
+
+    def wait_idle_link(self, timeout_seconds: float) -> None:
+        """Used while there is no link: do not spin."""
+        select.select([], [], [], timeout_seconds)

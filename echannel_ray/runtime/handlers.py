@@ -1,0 +1,182 @@
+"""How events are handled: by a plain function on the endpoint's crew, or by a coroutine function on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from operator import length_hint
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray.formats.packs import Undecodable
+from echannel_ray.protocol.receiving import Delivered
+from echannel_ray.runtime.mailbox import Item, LocalEvent, Mailbox, unreadable
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.endpoint import Endpoint
+
+
+class FunctionMailbox(Mailbox):
+    """Runs a plain function, one event at a time, on whichever thread of the crew has time."""
+
+    def __init__(
+        self, endpoint: Endpoint, number: int, channel: str, group: str | None, pair: str, handler: Callable[[Any], Any]
+    ) -> None:
+        super().__init__(endpoint, number, channel, group, pair)
+        self._handler = handler
+        self._running = False
+        self._mutex = threading.Lock()
+        self.runner = 0  # the thread that is in the handler
+
+    def notify(self) -> None:
+        """See `Mailbox`."""
+        with self._mutex:
+            if self._running:
+                return
+            self._running = True
+        self.endpoint.crew.submit(self)
+
+    def run(self) -> None:
+        """Handle all that has arrived, and what arrives meanwhile."""
+        self.runner = threading.get_ident()
+        queue = self.queue
+        while True:
+            try:
+                while queue:
+                    self._handle(queue.popleft())
+            except IndexError:
+                pass  # `close` emptied it between the two
+            self._became_idle()
+            with self._mutex:
+                if not queue:
+                    self.runner = 0
+                    self._running = False
+                    return
+
+    def _handle(self, item: Item) -> None:
+        if type(item) is Delivered:
+            if item.gap_last:
+                self.report(self.gap_of(item))
+                self.finish(item, None)
+            else:
+                self._handle_run(item)
+        elif type(item) is LocalEvent:
+            failure = None
+            try:
+                self._handler(item.event)
+                self.counters.handled += 1
+            except Exception as error:  # the user's: reported, and the next event has its turn
+                failure = error
+                self.failed(error)
+            self.finish_local(item, failure)
+        else:
+            self.counters.dropped += item.gap.last - item.gap.first + 1
+            self.report(item.gap)
+
+    def _handle_run(self, item: Delivered) -> None:
+        handler = self._careful if self.endpoint.undecodable_seen else self._handler
+        events = iter(item.events)
+        failures = 0
+        last_failure = None
+        while True:
+            try:
+                # The path of every event: nothing but the handler's call.
+                for event in events:
+                    handler(event)
+            except Exception as error:  # the user's: reported, and the next event has its turn
+                failures += 1
+                if not length_hint(events):
+                    last_failure = error
+                self.failed(error)
+                if not self.closed:
+                    continue
+            break
+        self.counters.handled += len(item.events) - failures
+        # Only the last event of a run can be one that somebody delivers and waits for.
+        self.finish(item, last_failure)
+
+    def _careful(self, event: Any) -> None:
+        if type(event) is Undecodable:
+            raise unreadable(event)
+        self._handler(event)
+
+
+class CoroutineMailbox(Mailbox):
+    """Awaits a coroutine function, one event at a time, on the loop that subscribed."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        number: int,
+        channel: str,
+        group: str | None,
+        pair: str,
+        handler: Callable[[Any], Coroutine[Any, Any, Any]],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(endpoint, number, channel, group, pair)
+        self._handler = handler
+        self._loop = loop
+        self._running = False
+        self._mutex = threading.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self.runner = 0
+
+    def notify(self) -> None:
+        """See `Mailbox`."""
+        with self._mutex:
+            if self._running:
+                return
+            self._running = True
+        try:
+            self._loop.call_soon_threadsafe(self._start)
+        except RuntimeError:
+            # The loop is closed, and its subscription with it: nobody can handle anything there any more.
+            self.endpoint.abandon(self)
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        queue = self.queue
+        while True:
+            while queue:
+                try:
+                    item = queue.popleft()
+                except IndexError:
+                    break
+                await self._handle(item)
+            self._became_idle()
+            with self._mutex:
+                if not queue:
+                    self._running = False
+                    return
+
+    async def _handle(self, item: Item) -> None:
+        if type(item) is Delivered:
+            if item.gap_last:
+                self.report(self.gap_of(item))
+                self.finish(item, None)
+                return
+            failure = None
+            for event in item.events:
+                if self.closed:
+                    break
+                failure = await self._handle_one(event)
+            self.finish(item, failure)
+        elif type(item) is LocalEvent:
+            self.finish_local(item, await self._handle_one(item.event))
+        else:
+            self.counters.dropped += item.gap.last - item.gap.first + 1
+            self.report(item.gap)
+
+    async def _handle_one(self, event: Any) -> Exception | None:
+        try:
+            if type(event) is Undecodable:
+                raise unreadable(event)
+            await self._handler(event)
+            self.counters.handled += 1
+        except Exception as error:  # the user's: reported, and the next event has its turn
+            self.failed(error)
+            return error
+        return None

@@ -1,0 +1,265 @@
+"""How what was gathered leaves: encoded, numbered, paced, and written to the link."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors
+from echannel_ray.formats.packs import encode_body
+from echannel_ray.protocol import frames
+from echannel_ray.protocol.flows import FlowSender
+from echannel_ray.protocol.frames import Buffer
+from echannel_ray.protocol.gathering import Columns
+from echannel_ray.protocol.sending import SenderStream
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.endpoint import Endpoint
+
+# What may be under way of one flow: bounds what concentrators hold, and is far above what a link needs to be busy.
+FLOW_WINDOW_BYTES = 8 << 20
+_MAX_PARTS = 256
+
+
+class Large:
+    """An event that travels in chunks: its bytes, in the segments that it was made of."""
+
+    __slots__ = ("kind", "segments", "stream", "total_bytes")
+
+    def __init__(self, stream: SenderStream, kind: int, segments: Sequence[Buffer]) -> None:
+        self.stream = stream
+        self.kind = kind
+        self.segments = segments
+        self.total_bytes = sum(len(segment) for segment in segments)
+
+    def slices(self, offset: int, size_bytes: int) -> list[memoryview]:
+        """The pieces that make up this part of it, uncopied."""
+        pieces = []
+        for segment in self.segments:
+            length = len(segment)
+            if offset < length and size_bytes:
+                piece = memoryview(segment)[offset : offset + size_bytes]
+                pieces.append(piece)
+                size_bytes -= len(piece)
+                offset = 0
+            else:
+                offset = max(0, offset - length)
+        return pieces
+
+
+class Waiting:
+    """A pack that may not leave yet: a chunk, or what comes behind one."""
+
+    __slots__ = ("body", "flags", "stream")
+
+    def __init__(self, body: list[Buffer], flags: int, stream: SenderStream | None) -> None:
+        self.body = body
+        self.flags = flags
+        self.stream = stream
+
+
+class Outgoing:
+    """One per endpoint; all but `write` is called under the endpoint's lock."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._outbox: deque[Buffer] = deque()
+        self._waiting: dict[FlowSender, deque[Waiting]] = {}
+        self.packs_sent = 0
+        self.bytes_sent = 0
+
+    # ---- packs ----
+
+    def flush(self, flow: FlowSender, delivery: int = 0) -> None:
+        """Send what the flow has gathered."""
+        gather = self._endpoint.sender.gathers[flow.number]
+        if not gather:
+            return
+        if self._endpoint.sender.new_flows:
+            self.declare_new_flows()
+        has_large = gather.has_large
+        columns = gather.take(delivery)
+        if has_large:
+            self._send_with_large(flow, columns)
+        else:
+            self._pack(flow, (_encode(columns),), 0)
+
+    def _pack(self, flow: FlowSender, body: Sequence[Buffer], flags: int) -> None:
+        number = flow.sent(body, flags, time.monotonic())
+        size = sum(map(len, body))
+        head = frames.pack_head(self._endpoint.id, flow.number, number, 0, flags, size)
+        self._outbox.extend((head, *body))
+        self.packs_sent += 1
+
+    def _send_with_large(self, flow: FlowSender, columns: Columns) -> None:
+        waiting = self._waiting.setdefault(flow, deque())
+        rest = _Splitter(columns)
+        for piece in rest:
+            if isinstance(piece, Columns):
+                body: list[Buffer] = [_encode(piece)]
+                if waiting:
+                    waiting.append(Waiting(body, 0, None))
+                else:
+                    self._pack(flow, body, 0)
+            else:
+                route, sequence, mark, delivery, large = piece
+                for offset in range(0, large.total_bytes, frames.CHUNK_BYTES):
+                    fixed = frames.CHUNK_FIXED.pack(
+                        route, sequence, mark, large.kind, delivery, large.total_bytes, offset
+                    )
+                    chunk = [fixed, *large.slices(offset, frames.CHUNK_BYTES)]
+                    waiting.append(Waiting(chunk, frames.IS_CHUNK, large.stream))
+                    large.stream.chunks += 1
+                large.stream.refresh_limit()
+        self.pump(flow)
+
+    def pump(self, flow: FlowSender) -> None:
+        """Let waiting chunks leave, as far as the flow's window allows."""
+        waiting = self._waiting.get(flow)
+        if waiting is None:
+            return
+        while waiting and flow.kept_bytes < FLOW_WINDOW_BYTES:
+            pack = waiting.popleft()
+            self._pack(flow, pack.body, pack.flags)
+            if pack.stream is not None:
+                pack.stream.chunks -= 1
+                if not pack.stream.chunks:
+                    pack.stream.refresh_limit()
+                    self._endpoint.room.notify_all()
+        if not waiting:
+            del self._waiting[flow]
+
+    def is_empty(self, flow: FlowSender) -> bool:
+        """Whether nothing of this flow waits to leave."""
+        return flow not in self._waiting
+
+    def declare_new_flows(self) -> None:
+        """Flows are declared before their first pack."""
+        endpoint = self._endpoint
+        for flow in endpoint.sender.new_flows:
+            self.put(frames.flow_declaration(endpoint.id, flow.number, endpoint.node, flow.destinations))
+        endpoint.sender.new_flows.clear()
+
+    def resend(self, flow: FlowSender, node: int, packs: Sequence[Any]) -> None:
+        """Packs that a node has lost."""
+        self.put(frames.flow_declaration(self._endpoint.id, flow.number, self._endpoint.node, flow.destinations))
+        for pack in packs:
+            flags = pack.flags | frames.IS_RESENT
+            head = frames.pack_head(self._endpoint.id, flow.number, pack.number, node, flags, pack.size_bytes)
+            self._outbox.extend((head, *pack.body))
+
+    # ---- the link ----
+
+    def put(self, frame: Buffer) -> None:
+        """A frame to be written."""
+        self._outbox.append(frame)
+
+    def clear(self) -> None:
+        """The link is gone, and what was to be written with it: probes will show what that was."""
+        self._outbox.clear()
+
+    def write(self) -> None:
+        """Write what there is, unless another thread is at it: that one takes ours too. Without the endpoint's lock."""
+        outbox = self._outbox
+        endpoint = self._endpoint
+        while outbox:
+            if not endpoint.write_lock.acquire(blocking=False):
+                return
+            try:
+                connection = endpoint.connection
+                if connection is None:
+                    return
+                self._write_all(connection, outbox)
+            except (ConnectionError, errors.Closed):
+                return  # the reading thread sees the end of the link, and begins another
+            finally:
+                endpoint.write_lock.release()
+
+    def _write_all(self, connection: Any, outbox: deque[Buffer]) -> None:
+        while outbox:
+            parts: list[Buffer] = []
+            size = 0
+            while outbox and len(parts) < _MAX_PARTS:
+                try:
+                    part = outbox.popleft()
+                except IndexError:
+                    break  # cleared meanwhile
+                parts.append(part)
+                size += len(part)
+            taken = connection.send(parts)
+            self.bytes_sent += size
+            while taken < size:
+                size -= taken
+                parts = _behind(parts, taken)
+                if not taken:
+                    self._wait_writable(connection)
+                taken = connection.send(parts)
+
+    def _wait_writable(self, connection: Any) -> None:
+        descriptor = connection.fileno()
+        if descriptor < 0:
+            raise ConnectionResetError("the link was closed")
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        poll.poll(1000)
+
+
+def _behind(parts: list[Buffer], taken: int) -> list[Buffer]:
+    """What is left of the parts after so many bytes."""
+    for i, part in enumerate(parts):
+        if taken < len(part):
+            return [memoryview(part)[taken:], *parts[i + 1 :]]
+        taken -= len(part)
+    return []
+
+
+def _encode(columns: Columns) -> bytes:
+    return encode_body(
+        columns.control, columns.streams, columns.firsts, columns.counts, columns.marks, columns.kinds,
+        columns.delivery, time.time(), columns.events,
+    )  # fmt: skip
+
+
+class _Splitter:
+    """Takes columns that contain large events apart: into columns without, and large events, in order."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+
+    def __iter__(self) -> Any:
+        columns = self._columns
+        kinds = columns.kinds
+        if len(kinds) == 1:
+            kinds *= len(columns.events)
+        elif not kinds:
+            kinds = bytes(len(columns.events))
+        fresh = self._fresh(columns.control)
+        offset = 0
+        last = len(columns.streams) - 1
+        for i, count in enumerate(columns.counts):
+            events = columns.events[offset : offset + count]
+            for j, event in enumerate(events):
+                sequence = columns.firsts[i] + j
+                delivery = columns.delivery if i == last and j == count - 1 else 0
+                if type(event) is Large:
+                    if fresh.events or fresh.control:
+                        yield fresh
+                    fresh = self._fresh([])
+                    yield columns.streams[i], sequence, columns.marks[i], delivery, event
+                else:
+                    fresh.streams.append(columns.streams[i])
+                    fresh.firsts.append(sequence)
+                    fresh.counts.append(1)
+                    fresh.marks.append(columns.marks[i])
+                    fresh.events.append(event)
+                    fresh = fresh._replace(kinds=fresh.kinds + kinds[offset + j : offset + j + 1], delivery=delivery)
+            offset += count
+        if fresh.events or fresh.control:
+            yield fresh
+
+    @staticmethod
+    def _fresh(control: list[Any]) -> Columns:
+        return Columns(control, [], [], [], [], b"", 0, [])

@@ -1,0 +1,141 @@
+"""Pull subscriptions: events wait until somebody asks for them, and are handled when they were handed out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import Any
+
+from echannel_ray.errors import ChannelDeleted, Closed
+from echannel_ray.formats.packs import Undecodable
+from echannel_ray.protocol.receiving import Delivered
+from echannel_ray.runtime.crew import Waiter
+from echannel_ray.runtime.mailbox import Gap, LocalEvent, Mailbox, Message, producer_name, unreadable
+
+
+class Ended(Exception):
+    """The subscription was closed, and all iteration over it ends."""
+
+
+class PullMailbox(Mailbox):
+    """Keeps what has arrived for `get`, `for` and `async for`."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._waiters: deque[Waiter] = deque()
+        self._async_waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+        self._item: Delivered | None = None  # the run that is being handed out
+        self._next = 0
+
+    def notify(self) -> None:
+        """See `Mailbox`."""
+        while self._waiters:
+            self._waiters.popleft().set()
+        while self._async_waiters:
+            loop, future = self._async_waiters.popleft()
+            try:
+                loop.call_soon_threadsafe(_wake, future)
+            except RuntimeError:
+                pass  # that loop is closed: nobody waits there any more
+
+    def close(self, deleted: bool = False) -> None:
+        """See `Mailbox`."""
+        super().close(deleted)
+        self.notify()
+
+    def take(self) -> Message | Gap | None:
+        """The next message, if one is there; called by one thread at a time."""
+        while True:
+            item = self._item
+            if item is None:
+                if self.closed:
+                    self._raise_ended()
+                try:
+                    fresh = self.queue.popleft()
+                except IndexError:
+                    return None
+                if type(fresh) is LocalEvent:
+                    self.counters.handled += 1
+                    self.finish_local(fresh, None)
+                    return Message(fresh.event, fresh.producer, fresh.sequence, fresh.published_at)
+                if type(fresh) is Delivered:
+                    if fresh.gap_last:
+                        gap = self.gap_of(fresh)
+                        self.finish(fresh, None)
+                        return gap
+                    self._item, self._next = fresh, 0
+                    continue
+                self.counters.dropped += fresh.gap.last - fresh.gap.first + 1
+                return fresh.gap
+            message = self._hand_out(item)
+            if message is not None:
+                return message
+
+    def _hand_out(self, item: Delivered) -> Message | None:
+        index = self._next
+        event = item.events[index]
+        self._next += 1
+        failure = None
+        if type(event) is Undecodable:
+            failure = unreadable(event)
+            self.failed(failure)
+        else:
+            self.counters.handled += 1
+        if self._next == len(item.events):
+            self._item = None
+            self.finish(item, failure)
+            self._became_idle()
+        if failure is not None:
+            return None
+        stream = item.reception.stream
+        return Message(
+            event, producer_name(stream.endpoint, stream.number), item.first + index, item.published_at, item.redelivered
+        )
+
+    def _raise_ended(self) -> None:
+        if self.deleted:
+            raise ChannelDeleted(
+                f"channel {self.channel!r} was deleted: create it again to go on, and subscribe again", channel=self.channel
+            )
+        raise Ended
+
+    def get(self, timeout_seconds: float | None) -> Message | Gap:
+        """Wait for the next message."""
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while True:
+            message = self.take()
+            if message is not None:
+                return message
+            waiter = Waiter()
+            self._waiters.append(waiter)
+            if self.queue or self.closed:
+                continue  # it came between
+            if not self.endpoint.crew.wait(waiter, deadline):
+                message = self.take()
+                if message is not None:
+                    return message
+                raise TimeoutError(f"no event of channel {self.channel!r} within {timeout_seconds} s")
+
+    async def aget(self) -> Message | Gap:
+        """Wait for the next message without holding up the loop."""
+        while True:
+            message = self.take()
+            if message is not None:
+                return message
+            loop = asyncio.get_running_loop()
+            future = loop.create_future()
+            self._async_waiters.append((loop, future))
+            if self.queue or self.closed:
+                continue
+            await future
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def closed_error(channel: str) -> Closed:
+    """What `get` raises after the subscription was closed."""
+    return Closed(f"this subscription of channel {channel!r} is closed: subscribe again", what="subscription")

@@ -1,0 +1,87 @@
+"""What this process asks of managers, through its concentrator; asked again after the link was lost."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors
+from echannel_ray.protocol import frames
+from echannel_ray.runtime.crew import Waiter
+from echannel_ray.transport import wire
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.endpoint import Endpoint
+
+
+class Request(Waiter):
+    """One question; requests are such that asking twice does no harm."""
+
+    __slots__ = ("answer", "payload")
+
+    def __init__(self, payload: bytes) -> None:
+        super().__init__()
+        self.payload = payload
+        self.answer: bytes | errors.EChannelError | None = None
+
+
+class Requests:
+    """One per endpoint."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._open: dict[int, Request] = {}
+        self._next = 1
+
+    def ask(self, message: object, timeout_seconds: float | None = None, what: str = "the answer") -> Any:
+        """Ask, and wait for the answer."""
+        endpoint = self._endpoint
+        request = Request(wire.encode(message))
+        with endpoint.lock:
+            endpoint.check_usable()
+            number = self._next
+            self._next += 1
+            self._open[number] = request
+            self._put(number, request)
+        endpoint.outgoing.write()
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        try:
+            if not endpoint.crew.wait(request, deadline):
+                raise TimeoutError(f"{what} did not come within {timeout_seconds} s")
+        finally:
+            self._open.pop(number, None)
+        if isinstance(request.answer, errors.EChannelError):
+            raise request.answer
+        if request.answer is None:
+            endpoint.check_usable()
+            raise errors.Disconnected("this process left its namespace while it waited for an answer")
+        return wire.decode(request.answer)
+
+    def tell(self, message: object) -> None:
+        """Ask without waiting; nobody wants the answer."""
+        request = Request(wire.encode(message))
+        with self._endpoint.lock:
+            self._put(0, request)
+        self._endpoint.outgoing.write()
+
+    def answered(self, number: int, payload: bytes) -> None:
+        """An answer has come."""
+        request = self._open.get(number)
+        if request is not None:
+            request.answer = payload
+            request.set()
+
+    def repeat(self) -> None:
+        """The link is a new one; under the endpoint's lock."""
+        for number, request in self._open.items():
+            if not request.done:
+                self._put(number, request)
+
+    def fail(self, error: errors.EChannelError) -> None:
+        """No answer will come any more."""
+        for request in [*self._open.values()]:
+            request.answer = error
+            request.set()
+
+    def _put(self, number: int, request: Request) -> None:
+        self._endpoint.outgoing.put(frames.frame(frames.REQUEST, frames.REQUEST_ID.pack(number) + request.payload))

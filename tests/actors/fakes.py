@@ -1,0 +1,139 @@
+"""A concentrator without a data plane, and one that speaks another version."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import Any
+
+from echannel_ray.actors import bootstrap
+from echannel_ray.ids import WIRE_VERSION, node_number
+from echannel_ray.protocol.messages import (
+    ConcentratorInfo,
+    Definition,
+    Directory,
+    Membership,
+    OpenChannel,
+    RegisterProducer,
+    Registrations,
+    Subscribe,
+)
+from echannel_ray.protocol.naming import slot_of
+from echannel_ray.transport.security import Credentials
+
+
+class FakeConcentrator:
+    """Plays the endpoints of its node too: they have what their requests were granted."""
+
+    def __init__(self, namespace: str, ray_node_id: str) -> None:
+        self._namespace = namespace
+        self._ray_node_id = ray_node_id
+        self._node = node_number(ray_node_id)
+        self._incarnation = time.time_ns()
+        self._directory: Directory
+        self._credentials: Credentials
+        self._definitions: dict[str, Definition] = {}
+        self._streams: set[tuple[int, str, int]] = set()
+        self._consumers: set[tuple[int, str, int, str | None, str]] = set()
+        self._memberships: dict[tuple[int, str], Membership] = {}
+        self._pushes = 0
+        self._slow: dict[int, float] = {}
+        self._joined = asyncio.get_running_loop().create_task(self._join())
+
+    async def _join(self) -> None:
+        name = bootstrap.name_server_name(self._namespace)
+        self._directory, self._credentials = await bootstrap.ask(name, "join", self._info(), timeout=60)
+
+    def _info(self) -> ConcentratorInfo:
+        name = bootstrap.concentrator_name(self._namespace, self._node)
+        return ConcentratorInfo(self._node, self._ray_node_id, name, "127.0.0.1", 1, 2, 3, self._incarnation)
+
+    async def ready(self) -> bool:
+        await self._joined
+        return b"BEGIN CERTIFICATE" in self._credentials.certificate_pem
+
+    async def push(self, items: list[tuple[int, Any]]) -> list[Any]:
+        replies: list[Any] = []
+        for endpoint, pushed in items:
+            await asyncio.sleep(self._slow.get(endpoint, 0))
+            if isinstance(pushed, Membership):
+                self._pushes += 1
+                known = self._memberships.get((endpoint, pushed.channel))
+                if known is None or (pushed.epoch, pushed.version) > (known.epoch, known.version):
+                    self._memberships[endpoint, pushed.channel] = pushed
+                replies.append(None)
+            else:
+                replies.append({"events_published": 10, "packing_degree": {"link": 2}})
+        return replies
+
+    async def registrations(self, slot: int, managers: int) -> list[Registrations]:
+        keys = {key[:2] for key in self._streams} | {key[:2] for key in self._consumers}
+        return [
+            Registrations(
+                self._node,
+                endpoint,
+                channel,
+                self._definitions[channel],
+                tuple(key[2] for key in self._streams if key[:2] == (endpoint, channel)),
+                tuple(key[2:] for key in self._consumers if key[:2] == (endpoint, channel)),
+            )
+            for endpoint, channel in keys
+            if slot_of(channel, managers) == slot
+        ]
+
+    async def directory_changed(self, directory: Directory) -> None:
+        known = self._directory
+        if (directory.epoch, directory.version) > (known.epoch, known.version):
+            self._directory = directory
+
+    async def describe(self) -> dict[str, Any]:
+        epoch = self._directory.epoch if self._joined.done() else 0
+        return {
+            **bootstrap.describe_this_actor(),
+            "info": self._info(),
+            "directory_epoch": epoch,
+            "endpoints": len({key[0] for key in self._streams} | {key[0] for key in self._consumers}),
+            "suspected": [],
+        }
+
+    async def stop(self) -> None:
+        pass
+
+    async def wire_version(self) -> int:
+        return WIRE_VERSION
+
+    # ---- for tests ---------------------------------------------------------------------------------------------------
+
+    async def ask(self, endpoint: int, message: Any, timeout: float = 30) -> Any:
+        """An endpoint's request, as a concentrator's control thread makes it."""
+        await self._joined
+        slot = slot_of(message.channel, len(self._directory.managers))
+        find = partial(bootstrap.find, self._directory.managers[slot])
+        reply = await bootstrap.call_async(find, "request", self._node, endpoint, message, timeout=timeout)
+        if isinstance(message, OpenChannel):
+            self._definitions[message.channel] = reply
+        elif isinstance(message, RegisterProducer):
+            self._streams.add((endpoint, message.channel, message.stream))
+        elif isinstance(message, Subscribe):
+            self._consumers.add((endpoint, message.channel, message.subscription, message.group, message.pair))
+        return reply
+
+    async def membership(self, endpoint: int, channel: str) -> Membership | None:
+        return self._memberships.get((endpoint, channel))
+
+    async def directory(self) -> Directory:
+        return self._directory
+
+    async def be_slow(self, endpoint: int, seconds: float) -> None:
+        self._slow[endpoint] = seconds
+
+
+class OtherVersion:
+    """A part of another release."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    async def wire_version(self) -> int:
+        return WIRE_VERSION + 1

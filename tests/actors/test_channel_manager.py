@@ -1,0 +1,221 @@
+"""The manager's shell against scripted parts: without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from echannel_ray.actors import bootstrap
+from echannel_ray.actors.channel_manager import ChannelManager, add_up
+from echannel_ray.protocol.messages import (
+    ConcentratorInfo,
+    Definition,
+    DeleteChannel,
+    Directory,
+    GetChannelStats,
+    Membership,
+    OpenChannel,
+    RegisterProducer,
+    Registrations,
+    StatsWanted,
+    Subscribe,
+    Unsubscribe,
+)
+
+pytestmark = pytest.mark.usefixtures("no_ray")
+
+NODE, OTHER_NODE = 1, 2
+IDLE = Definition("idle", None, {}, 3)
+
+
+def info(node: int) -> ConcentratorInfo:
+    name = bootstrap.concentrator_name("ns", node)
+    return ConcentratorInfo(node, f"{node:016x}", name, "127.0.0.1", 1, 2, 3, 1)
+
+
+class Parts:
+    """A name server and two concentrators, as `ask` shows them. A concentrator that is `down` does not answer."""
+
+    def __init__(self) -> None:
+        self.down: set[int] = set()
+        self.dead: set[int] = set()
+        self.held: dict[int, asyncio.Event] = {}
+        self.waiting: set[int] = set()  # those whose push is held
+        self.registrations: dict[int, list[Registrations]] = {}
+        self.pushed: list[tuple[int, int, Any]] = []
+        self.recorded: list[tuple[list[Definition], list[Definition]]] = []
+        self.manager: ChannelManager
+
+    async def ask(self, name: str, method: str, *args: Any, timeout: float) -> Any:
+        await asyncio.sleep(0)
+        if name == bootstrap.name_server_name("ns"):
+            return await self.name_server(method, *args)
+        node = next(node for node in (NODE, OTHER_NODE) if name == bootstrap.concentrator_name("ns", node))
+        if node in self.down | self.dead:
+            raise TimeoutError(name)
+        if method == "registrations":
+            return self.registrations.get(node, [])
+        assert method == "push"
+        if node in self.held:
+            self.waiting.add(node)
+            await self.held[node].wait()
+        self.pushed += [(node, endpoint, pushed) for endpoint, pushed in args[0]]
+        return [{"events_published": 1} if isinstance(pushed, StatsWanted) else None for _, pushed in args[0]]
+
+    async def name_server(self, method: str, *args: Any) -> Any:
+        if method == "manager_started":
+            return 100, Directory(1, 1, ("m",), (info(NODE), info(OTHER_NODE))), [IDLE]
+        if method == "node_gone":
+            if args[0] in self.dead:
+                await self.manager.node_gone(args[0])
+            return args[0] in self.dead
+        assert method == "record_definitions"
+        self.recorded.append(args)
+        return None
+
+
+@pytest.fixture
+def parts() -> Parts:
+    return Parts()
+
+
+@pytest.fixture
+async def manager(parts: Parts) -> ChannelManager:
+    parts.manager = ChannelManager("ns", 0, 1, ask=parts.ask)
+    return parts.manager
+
+
+async def until(predicate: Callable[[], object]) -> None:
+    deadline = asyncio.get_running_loop().time() + 10
+    while not predicate():
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.001)
+
+
+async def prepare(manager: ChannelManager) -> Definition:
+    definition: Definition = await manager.request(NODE, 10, OpenChannel("c", None, {}))
+    await manager.request(NODE, 10, RegisterProducer("c", 1))
+    return definition
+
+
+async def test_subscribe_is_answered_when_every_producer_has_confirmed(manager, parts):
+    await prepare(manager)
+    await manager.request(OTHER_NODE, 20, RegisterProducer("c", 1))
+    parts.held[NODE] = asyncio.Event()
+    waiting = asyncio.ensure_future(manager.request(OTHER_NODE, 21, Subscribe("c", 1, None, "")))
+    await until(lambda: parts.pushed)
+    assert NODE in parts.waiting
+    assert not waiting.done()
+    parts.held[NODE].set()
+    membership = await waiting
+    assert {(node, endpoint) for node, endpoint, pushed in parts.pushed if pushed == membership} == {(1, 10), (2, 20)}
+
+
+async def test_subscribes_that_come_together_are_pushed_together(manager, parts):
+    await prepare(manager)
+    parts.held[NODE] = asyncio.Event()
+    first = asyncio.ensure_future(manager.request(NODE, 30, Subscribe("c", 0, None, "")))
+    await until(lambda: NODE in parts.waiting)
+    others = [asyncio.ensure_future(manager.request(NODE, 30, Subscribe("c", n, None, ""))) for n in range(1, 50)]
+    await asyncio.sleep(0.01)
+    parts.held[NODE].set()
+    await asyncio.gather(first, *others)
+    versions = [pushed.version for _, _, pushed in parts.pushed]
+    assert len(versions) == 2, "the one that was under way, and the newest for all others"
+    assert len(parts.pushed[-1][2].consumers) == 50
+
+
+async def test_one_that_is_held_up_delays_no_other_channel(manager, parts):
+    await prepare(manager)
+    await manager.request(NODE, 11, OpenChannel("d", None, {}))
+    await manager.request(OTHER_NODE, 11, RegisterProducer("d", 1))
+    parts.held[NODE] = asyncio.Event()
+    waiting = asyncio.ensure_future(manager.request(NODE, 30, Subscribe("c", 1, None, "")))
+    await manager.request(NODE, 30, Subscribe("d", 2, None, ""))
+    assert not waiting.done()
+    parts.held[NODE].set()
+    await waiting
+
+
+async def test_a_push_is_repeated_until_the_concentrator_is_back(manager, parts):
+    await prepare(manager)
+    parts.down.add(NODE)
+    waiting = asyncio.ensure_future(manager.request(OTHER_NODE, 20, Subscribe("c", 1, None, "")))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    parts.down.clear()
+    assert (await waiting).consumers
+
+
+async def test_a_node_that_is_dead_need_not_confirm(manager, parts):
+    await prepare(manager)
+    parts.dead.add(NODE)
+    await manager.request(OTHER_NODE, 20, Subscribe("c", 1, None, ""))
+    await manager.request(OTHER_NODE, 20, Unsubscribe("c", 1, {}))
+
+
+async def test_an_endpoint_that_died_need_not_confirm(manager, parts):
+    await prepare(manager)
+    parts.down.add(NODE)
+    waiting = asyncio.ensure_future(manager.request(OTHER_NODE, 20, Subscribe("c", 1, None, "")))
+    await asyncio.sleep(0.01)
+    await manager.endpoints_gone(NODE, [10])
+    await waiting
+
+
+async def test_requests_wait_until_all_have_said_what_they_have(manager, parts):
+    parts.down.add(OTHER_NODE)
+    definition = Definition("c", None, {}, 7)
+    parts.registrations = {
+        NODE: [Registrations(NODE, 10, "c", definition, (1,), ())],
+        OTHER_NODE: [Registrations(OTHER_NODE, 20, "c", definition, (), ((1, None, ""),))],
+    }
+    waiting = asyncio.ensure_future(manager.request(NODE, 10, RegisterProducer("c", 2)))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    assert manager._state == "rebuilding"
+    parts.down.clear()
+    membership = await waiting
+    assert [consumer.endpoint for consumer in membership.consumers] == [20]
+    await until(lambda: parts.pushed and parts.recorded)
+    assert parts.pushed == [(NODE, 10, membership)]
+    assert {definition.channel for kept, _ in parts.recorded for definition in kept} == {"c", "idle"}
+
+
+async def test_a_deletion_is_told_to_all_and_recorded_before_it_is_answered(manager, parts):
+    definition = await prepare(manager)
+    await manager.request(OTHER_NODE, 20, Subscribe("c", 1, None, ""))
+    parts.pushed.clear()
+    await manager.request(OTHER_NODE, 21, DeleteChannel("c"))
+    assert {(node, endpoint) for node, endpoint, _ in parts.pushed} == {(NODE, 10), (OTHER_NODE, 20)}
+    assert all(isinstance(pushed, Membership) and pushed.deleted for _, _, pushed in parts.pushed)
+    assert ([], [definition]) in parts.recorded
+
+
+async def test_late_reports_of_an_earlier_concentrator_do_not_count(manager, parts):
+    definition = await prepare(manager)
+    await manager.report([], OTHER_NODE, 5)
+    registrations = [Registrations(OTHER_NODE, 20, "c", definition, (), ((1, None, ""),))]
+    await manager.report(registrations, OTHER_NODE, 4)
+    assert not (await manager.request(NODE, 10, RegisterProducer("c", 1))).consumers
+    await manager.report(registrations, OTHER_NODE, 5)
+    assert (await manager.request(NODE, 10, RegisterProducer("c", 1))).consumers
+    await until(lambda: parts.pushed)
+
+
+async def test_stats_are_summed_and_a_silent_node_is_missing(manager, parts):
+    await prepare(manager)
+    await manager.request(OTHER_NODE, 20, RegisterProducer("c", 1))
+    parts.down.add(OTHER_NODE)
+    stats = await manager.request(NODE, 10, GetChannelStats("c"))
+    assert stats == {"events_published": 1, "producers": 2, "consumers": 0}
+
+
+def test_counters_are_added_by_name():
+    sums: dict[str, Any] = {}
+    add_up(sums, {"n": 1, "links": {"a": 2}, "what": "x"})
+    add_up(sums, {"n": 2, "links": {"a": 1, "b": 1}})
+    assert sums == {"n": 3, "links": {"a": 3, "b": 1}, "what": "x"}

@@ -1,0 +1,318 @@
+"""Nodes, a manager that is trivially right, and faults, on the simulated network; what must hold in the end is in `promises`."""
+
+from __future__ import annotations
+
+import random
+
+from echannel_ray.protocol import frames
+from echannel_ray.protocol.messages import Consumer
+from echannel_ray.protocol.relay import Relay
+from echannel_ray.protocol.sending import SenderStream
+from tests.protocol.endpoints import Endpoint, Published, Subscription
+from tests.protocol.network import End, Network
+from tests.protocol.promises import check_drained
+
+
+class Node:
+    """One node: its concentrator, which may be dead for a while, and its processes."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.relay: Relay | None = None
+        self.links: list[End] = []
+        self.endpoints: dict[int, Endpoint] = {}
+        self.former: set[int] = set()  # processes that a restarted concentrator has to look for
+        self.dead = False
+
+
+class World:
+    """Everything. Endpoints are numbered 1, 2, …, nodes 0x100, 0x200, …"""
+
+    def __init__(self, seed: int, nodes: int, fault_rate: float = 0.0, lossy_local_links: bool = False) -> None:
+        self.rng = random.Random(seed)
+        self.network = Network(self.rng, fault_rate)
+        self.lossy_local_links = lossy_local_links
+        self.nodes = {number: Node(number) for number in (0x100 * (i + 1) for i in range(nodes))}
+        self.endpoints: dict[int, Endpoint] = {}
+        self.published: list[Published] = []
+        self.subscriptions: list[Subscription] = []
+        self.deaths = 0
+        self.is_healed = False
+        self._consumers: dict[str, dict[tuple[int, int], Consumer]] = {}
+        self._version = 0
+        self._waiting: list[tuple[Subscription, int]] = []
+        self._next_endpoint = 1
+        for number in self.nodes:
+            self._start_relay(self.nodes[number])
+
+    # ---- concentrators and their links ----
+
+    def _start_relay(self, node: Node) -> None:
+        if node.dead or node.relay is not None:
+            return
+        node.relay = Relay(node.number)
+        alive = {number for number in node.former if not self.endpoints[number].dead}
+        node.relay.expected |= alive
+        node.relay.presume_gone(node.former - alive)
+        node.former = set(alive)
+        for other in self.nodes.values():
+            if other.dead:
+                node.relay.node_gone(other.number)
+            elif other is not node:
+                self._connect_nodes(node, other)
+        for endpoint in node.endpoints.values():
+            self.network.after(0.2 * self.rng.random(), self._connect_endpoint, endpoint)
+        self._forward(node)
+
+    def _connect_nodes(self, one: Node, other: Node) -> None:
+        if one.relay is None or other.relay is None or any(isinstance(l, End) and l.is_open for l in self._between(one, other)):
+            return
+        a, b = self.network.connect(f"{one.number:x}", f"{other.number:x}", lossy=True)
+        for here, there, end in ((one, other, a), (other, one, b)):
+            end.receive = lambda end, data, here=here: self._at_relay(here, end, data)
+            end.ended = lambda end, here=here, there=there: self._peer_ended(here, there, end)
+            here.links.append(end)
+        one.relay.peer_attached(other.number, a)
+        other.relay.peer_attached(one.number, b)
+        self._forward(one)
+        self._forward(other)
+
+    def _between(self, one: Node, other: Node) -> list[object]:
+        found: list[object] = []
+        for here, there in ((one, other), (other, one)):
+            if here.relay is not None and there.number in here.relay.peers:
+                found.append(here.relay.peers[there.number])
+        return found
+
+    def _peer_ended(self, here: Node, there: Node, end: End) -> None:
+        if here.relay is not None and here.relay.peers.get(there.number) is end:
+            here.relay.peer_detached(there.number)
+            self._forward(here)
+        self.network.after(0.05 + 0.2 * self.rng.random(), self._connect_nodes, here, there)
+
+    def _connect_endpoint(self, endpoint: Endpoint) -> None:
+        node = self.nodes[endpoint.node]
+        if node.relay is None or endpoint.dead or (endpoint.link is not None and endpoint.link.is_open):
+            return
+        near, far = self.network.connect(f"e{endpoint.number}", f"{node.number:x}", lossy=self.lossy_local_links)
+        near.ended = lambda end: self._lost_concentrator(endpoint, end)
+        far.receive = lambda end, data: self._at_relay(node, end, data)
+        far.ended = lambda end: self._endpoint_ended(node, endpoint, end)
+        node.links.append(far)
+        node.relay.endpoint_attached(endpoint.number, far)
+        self._forward(node)
+        endpoint.attached(near)
+
+    def _lost_concentrator(self, endpoint: Endpoint, end: End) -> None:
+        if endpoint.link is end and not endpoint.dead:
+            endpoint.link = None
+            self.network.after(0.05 + 0.1 * self.rng.random(), self._connect_endpoint, endpoint)
+
+    def _endpoint_ended(self, node: Node, endpoint: Endpoint, end: End) -> None:
+        if node.relay is None or node.relay.endpoints.get(endpoint.number) is not end:
+            return
+        if endpoint.dead:
+            node.relay.endpoint_gone(endpoint.number)
+            self._forward(node)
+        else:  # a local link that broke: the process lives, and comes back
+            del node.relay.endpoints[endpoint.number]
+            node.relay.expected.add(endpoint.number)
+
+    def _at_relay(self, node: Node, end: End, data: bytes) -> None:
+        if node.relay is not None:
+            for each in frames.scan(data, 0, len(data)):
+                node.relay.received(end, each.kind, each.flags, data[each.start : each.end])
+            self._forward(node)
+
+    def _forward(self, node: Node) -> None:
+        assert node.relay is not None
+        for link, data in node.relay.take_outbox():
+            assert isinstance(link, End)
+            link.send(data)
+
+    # ---- processes ----
+
+    def start_endpoint(self, node: int) -> Endpoint:
+        """A process starts, and links up."""
+        endpoint = Endpoint(self.network, node, self._next_endpoint, ack_bytes=self.rng.choice((1, 400, 10_000)))
+        endpoint.drained = self._drained
+        self._next_endpoint += 1
+        self.endpoints[endpoint.number] = self.nodes[node].endpoints[endpoint.number] = endpoint
+        self.nodes[node].former.add(endpoint.number)
+        self._connect_endpoint(endpoint)
+        return endpoint
+
+    def open_stream(self, endpoint: Endpoint, channel: str, overflow: str, window_bytes: int) -> Published:
+        """A producer is made: it has the consumers before it publishes."""
+        stream = endpoint.sender.open_stream(channel, overflow, window_bytes, 64)
+        published = Published(endpoint.number, stream)
+        endpoint.published[stream.number] = published
+        self.published.append(published)
+        self._apply(published, self._version, self._listed(channel, endpoint))
+        return published
+
+    def _drained(self, published: Published, sequence: int) -> None:
+        self.network.note("drained", f"e{published.endpoint}", detail=(published.stream.number, sequence))
+        check_drained(published, sequence, self.subscriptions)
+
+    # ---- the manager ----
+
+    def subscribe(self, endpoint: Endpoint, channel: str, group: str | None = None) -> Subscription:
+        """A subscription is asked for; `starts` is set when `subscribe` would return."""
+        number = len(self.subscriptions) + 1
+        subscription = Subscription(endpoint.number, number, channel, group)
+        self.subscriptions.append(subscription)
+        endpoint.subscriptions[number] = subscription
+        endpoint.receiver.subscription_opened(number)
+        consumer = Consumer(endpoint.node, endpoint.number, number, group)
+        self._consumers.setdefault(channel, {})[endpoint.number, number] = consumer
+        self._push(channel)
+        self._waiting.append((subscription, self._version))
+        self._confirm()
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """A subscription is closed, with whatever it has not handled."""
+        self.endpoints[subscription.endpoint].close_subscription(subscription)
+        self._consumers[subscription.channel].pop((subscription.endpoint, subscription.number), None)
+        self._push(subscription.channel)
+
+    def _listed(self, channel: str, endpoint: Endpoint) -> list[Consumer]:
+        return [c for c in self._consumers.get(channel, {}).values() if c.endpoint != endpoint.number]
+
+    def _push(self, channel: str) -> None:
+        self._version += 1
+        for published in self.published:
+            if published.stream.channel == channel and not published.killed and not published.finished:
+                listed = self._listed(channel, self.endpoints[published.endpoint])
+                self.network.after(0.2 * self.rng.random() ** 2, self._apply, published, self._version, listed)
+
+    def _apply(self, published: Published, version: int, consumers: list[Consumer]) -> None:
+        endpoint = self.endpoints[published.endpoint]
+        if endpoint.dead:
+            return
+        endpoint.sender.membership_changed(published.stream, (1, version), consumers)
+        self.network.note("membership", f"e{endpoint.number}", detail=(published.stream.number, version))
+        endpoint.pump(published)
+        endpoint.flush()
+        self._confirm()
+
+    def _confirm(self) -> None:
+        for subscription, version in [*self._waiting]:
+            concerned = [p for p in self.published if p.stream.channel == subscription.channel and not p.killed]
+            if all(p.finished or p.stream.version >= (1, version) for p in concerned):
+                self._waiting.remove((subscription, version))
+                if subscription.closed or subscription.dead:
+                    continue
+                subscription.starts = {(p.endpoint, p.stream.number): p.last + 1 for p in concerned}
+                if subscription.group is not None:
+                    for published in concerned:
+                        published.group_start.setdefault(subscription.group, published.last + 1)
+
+    # ---- faults ----
+
+    def kill_endpoint(self, endpoint: Endpoint) -> None:
+        """The process dies: its concentrator, or the successor of that, sees it; the manager hears of it."""
+        if endpoint.dead:
+            return
+        self.network.note("killed", f"e{endpoint.number}")
+        self._mark_dead(endpoint)
+        node = self.nodes[endpoint.node]
+        if endpoint.link is not None and endpoint.link.is_open:
+            self.network.died(endpoint.link)
+        else:
+            self.network.after(0.3, self._gone_unlinked, node, endpoint)
+
+    def _gone_unlinked(self, node: Node, endpoint: Endpoint) -> None:
+        if node.relay is not None and endpoint.number not in node.relay.endpoints:
+            node.relay.endpoint_gone(endpoint.number)
+            self._forward(node)
+
+    def _mark_dead(self, endpoint: Endpoint) -> None:
+        endpoint.dead = True
+        self.deaths += 1
+        for published in endpoint.published.values():
+            published.killed |= not published.finished
+        for subscription in endpoint.subscriptions.values():
+            subscription.dead = True
+        self.network.after(0.05 + 0.4 * self.rng.random(), self._deregister, endpoint)
+
+    def _deregister(self, endpoint: Endpoint) -> None:
+        for channel, consumers in self._consumers.items():
+            mine = [key for key in consumers if key[0] == endpoint.number]
+            for key in mine:
+                del consumers[key]
+            if mine:
+                self._push(channel)
+        self._confirm()
+
+    def kill_relay(self, node: Node, seconds: float) -> None:
+        """The concentrator dies with all that it knew, and is started again after a while."""
+        if node.relay is None:
+            return
+        self.network.note("killed", f"{node.number:x}")
+        node.former |= {*node.relay.endpoints, *node.relay.expected}
+        node.relay = None
+        for end in node.links:
+            self.network.died(end)
+        node.links.clear()
+        self.network.after(seconds, self._start_relay, node)
+
+    def kill_node(self, node: Node) -> None:
+        """Everything on a node dies; after a while the others are sure of it."""
+        if node.dead:
+            return
+        self.kill_relay(node, float("inf"))
+        node.dead = True
+        for endpoint in node.endpoints.values():
+            if not endpoint.dead:
+                self._mark_dead(endpoint)
+        self.network.after(0.5 + self.rng.random(), self._node_gone, node)
+
+    def _node_gone(self, node: Node) -> None:
+        for other in self.nodes.values():
+            if other.relay is not None:
+                other.relay.node_gone(node.number)
+                self._forward(other)
+
+    def cut(self, one: Node, other: Node) -> None:
+        """The link between two nodes breaks; it is made again when both have noticed."""
+        if one.relay is not None and other.relay is not None and isinstance(end := one.relay.peers.get(other.number), End):
+            self.network.note("cut", end)
+            self.network.cut(end)
+
+    def pause(self, subscription: Subscription, seconds: float) -> None:
+        """The handler does nothing for a while."""
+        subscription.paused = True
+        self.network.after(seconds, self._resume, subscription)
+
+    def _resume(self, subscription: Subscription) -> None:
+        subscription.paused = False
+        endpoint = self.endpoints[subscription.endpoint]
+        if not endpoint.dead:
+            endpoint.work(subscription)
+
+    # ---- the end ----
+
+    def settle(self, seconds: float = 120.0) -> None:
+        """Faults stop; time runs on until nothing happens any more."""
+        self.network.fault_rate = 0.0
+        self.is_healed = True
+        if not self.network.run(self.network.now + seconds):
+            raise AssertionError(f"not quiet after {seconds} s")
+        self.validate()
+
+    def validate(self) -> None:
+        """Every state machine's own check."""
+        for node in self.nodes.values():
+            if node.relay is not None:
+                node.relay.validate()
+        for endpoint in self.endpoints.values():
+            if not endpoint.dead:
+                endpoint.sender.validate()
+                endpoint.receiver.validate()
+
+
+def live_streams(endpoint: Endpoint) -> list[SenderStream]:
+    """The open streams of an endpoint."""
+    return [*endpoint.sender.streams.values()]
