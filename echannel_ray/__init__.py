@@ -1,1 +1,78 @@
-"""Event channels for Ray: typed publish and subscribe with eager handlers."""
+"""Event channels for Ray: publish and subscribe between the processes of a cluster, losing nothing.
+
+Everything public is importable from here. Names load on first use: the actors of this package import it too, and their memory counts.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from echannel_ray.event_channel import EventChannel as EventChannel
+    from echannel_ray.event_channel import channel as channel
+    from echannel_ray.errors import ChannelDeleted as ChannelDeleted
+    from echannel_ray.errors import Closed as Closed
+    from echannel_ray.errors import DeliveryFailed as DeliveryFailed
+    from echannel_ray.errors import Disconnected as Disconnected
+    from echannel_ray.errors import EChannelError as EChannelError
+    from echannel_ray.errors import InvalidName as InvalidName
+    from echannel_ray.errors import MasterLost as MasterLost
+    from echannel_ray.errors import ModulatorQuarantined as ModulatorQuarantined
+    from echannel_ray.errors import ModulatorRefused as ModulatorRefused
+    from echannel_ray.errors import NotAuthorised as NotAuthorised
+    from echannel_ray.errors import NotSerialisable as NotSerialisable
+    from echannel_ray.errors import Overloaded as Overloaded
+    from echannel_ray.errors import ServiceNotGranted as ServiceNotGranted
+    from echannel_ray.errors import StaleVersion as StaleVersion
+    from echannel_ray.errors import TypeMismatch as TypeMismatch
+    from echannel_ray.errors import VersionMismatch as VersionMismatch
+    from echannel_ray.options import Packing as Packing
+    from echannel_ray.producer import Producer as Producer
+    from echannel_ray.runtime.deliveries import Delivery as Delivery
+    from echannel_ray.runtime.deliveries import Failure as Failure
+    from echannel_ray.runtime.deliveries import Receipt as Receipt
+    from echannel_ray.runtime.mailbox import Gap as Gap
+    from echannel_ray.runtime.mailbox import Message as Message
+    from echannel_ray.session import Session as Session
+    from echannel_ray.session import connect as connect
+    from echannel_ray.session import disconnect as disconnect
+    from echannel_ray.session import shutdown as shutdown
+    from echannel_ray.session import status as status
+    from echannel_ray.models import ChannelStats as ChannelStats
+    from echannel_ray.models import Status as Status
+    from echannel_ray.models import SubscriptionStats as SubscriptionStats
+    from echannel_ray.subscription import Subscription as Subscription
+
+_HOMES = {
+    "event_channel": ("EventChannel", "channel"),
+    "errors": (
+        "ChannelDeleted", "Closed", "DeliveryFailed", "Disconnected", "EChannelError", "InvalidName", "MasterLost",
+        "ModulatorQuarantined", "ModulatorRefused", "NotAuthorised", "NotSerialisable", "Overloaded", "ServiceNotGranted",
+        "StaleVersion", "TypeMismatch", "VersionMismatch",
+    ),
+    "options": ("Packing",),
+    "producer": ("Producer",),
+    "runtime.deliveries": ("Delivery", "Failure", "Receipt"),
+    "runtime.mailbox": ("Gap", "Message"),
+    "session": ("Session", "connect", "disconnect", "shutdown", "status"),
+    "models": ("ChannelStats", "Status", "SubscriptionStats"),
+    "subscription": ("Subscription",),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'echannel_ray' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"echannel_ray.{home}"), name)
+    # No submodule may have a public name: the import system would bind it here in the place of ours.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -102,8 +102,8 @@ class _Attempts:
 def call(get_handle: Callable[[], Handle], method: str, *args: Any, timeout: float = 30.0) -> Any:
     """The answer of an actor's method, asked again while the actor is being restarted or replaced.
 
-    The method may run more than once. `get_handle` is asked before each attempt, and may raise LookupError. The method's
-    own EChannelErrors are raised as they are; TimeoutError when no answer came in time. It blocks its thread.
+    The method may run more than once. `get_handle` is asked before each attempt, and may raise LookupError. What the
+    method raises is raised, EChannelErrors as they were; TimeoutError when no answer came in time. It blocks.
     """
     attempts = _Attempts(method, timeout)
     while True:
@@ -168,9 +168,19 @@ def ensure_name_server(
     return _checked(name, get_or_create, timeout)
 
 
-def ensure_managers(namespace: str, managers: int = DEFAULT_MANAGERS, **options: Any) -> list[Handle]:
+def ensure_managers(
+    namespace: str,
+    managers: int = DEFAULT_MANAGERS,
+    *,
+    actor_class: type | None = None,
+    timeout: float = ENSURE_TIMEOUT_SECONDS,
+) -> list[Handle]:
     """All channel managers of a namespace, made where they are missing."""
-    return [ensure_manager(namespace, slot, managers, **options) for slot in range(managers)]
+    making = [_maker(namespace, slot, managers, actor_class, timeout) for slot in range(managers)]
+    for get_or_create in making:
+        get_or_create()  # all start before the first is waited for
+    names = [manager_name(namespace, slot) for slot in range(managers)]
+    return [_checked(name, get_or_create, timeout) for name, get_or_create in zip(names, making, strict=True)]
 
 
 def ensure_manager(
@@ -182,8 +192,8 @@ def ensure_manager(
     timeout: float = ENSURE_TIMEOUT_SECONDS,
 ) -> Handle:
     """One of the channel managers, made where it is missing. `managers` counts where the namespace is new."""
-    name = manager_name(namespace, slot)
-    return _ensure_by_name_server(namespace, managers, name, "create_manager", (slot, actor_class), timeout)
+    make = _maker(namespace, slot, managers, actor_class, timeout)
+    return _checked(manager_name(namespace, slot), make, timeout)
 
 
 def ensure_concentrator(
@@ -197,23 +207,24 @@ def ensure_concentrator(
     """The concentrator of a node, made where it is missing; it may not be `ready()` yet."""
     name = concentrator_name(namespace, node_number(ray_node_id))
     arguments = (ray_node_id, actor_class)
-    return _ensure_by_name_server(namespace, managers, name, "create_concentrator", arguments, timeout)
+    make = partial(_get_or_have_made, namespace, managers, name, "create_concentrator", arguments, timeout)
+    return _checked(name, make, timeout)
 
 
-def _ensure_by_name_server(
+def _maker(namespace: str, slot: int, managers: int, actor_class: type | None, timeout: float) -> Callable[[], Handle]:
+    name = manager_name(namespace, slot)
+    return partial(_get_or_have_made, namespace, managers, name, "create_manager", (slot, actor_class), timeout)
+
+
+def _get_or_have_made(
     namespace: str, managers: int, name: str, method: str, arguments: tuple[Any, ...], timeout: float
 ) -> Handle:
-    check_namespace(namespace)
-
-    def get_or_create() -> Handle:
-        try:
-            return find(name)
-        except LookupError:
-            server = ensure_name_server(namespace, managers, timeout=timeout)
-            call(lambda: server, method, *arguments, timeout=timeout)
-            return find(name)
-
-    return _checked(name, get_or_create, timeout)
+    try:
+        return find(name)
+    except LookupError:
+        server = ensure_name_server(namespace, managers, timeout=timeout)
+        call(lambda: server, method, *arguments, timeout=timeout)
+        return find(name)
 
 
 def create(name: str, actor_class: type, arguments: tuple[Any, ...], ray_node_id: str | None) -> Handle:
@@ -302,8 +313,8 @@ def _main(address: str, namespace: str, managers: str) -> None:
     name = name_server_name(namespace)
     try:
         ensure_name_server(namespace, int(managers))
-    except Exception:
-        # A name server that could not even be imported must not keep the name.
+    except RuntimeError:
+        # What Ray raises for an actor whose class could not be imported where it runs: it must not keep the name.
         with contextlib.suppress(LookupError):
             ray.kill(find(name))
         raise

@@ -82,6 +82,8 @@ class ChannelManager:
         reply, instructions = self._book.requested(node, endpoint, message)
         if isinstance(message, Subscribe | Unsubscribe | DeleteChannel):
             await asyncio.gather(*map(self._perform, instructions))
+            if isinstance(message, Subscribe):
+                return self._book.membership(message.channel)  # others came and went while this one waited
         else:
             self._perform_in_background(instructions)
         if isinstance(message, GetChannelStats):
@@ -224,7 +226,7 @@ class ChannelManager:
     async def _suspect(self, node: int) -> None:
         """Have the name server look whether the node is there; it tells all managers if not."""
         try:
-            await self._ask(name_server_name(self._namespace), "node_gone", node, timeout=_ATTEMPT_SECONDS)
+            await self._ask(name_server_name(self._namespace), "node_gone", node, False, timeout=_ATTEMPT_SECONDS)
         except Exception as error:
             logger.debug("the name server did not say whether node %016x is there: %s", node, error)
         await asyncio.sleep(0.05)  # whatever failed at once must not be tried without a pause

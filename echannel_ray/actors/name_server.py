@@ -65,11 +65,15 @@ class NameServer:
         if self._book.left(node, incarnation):
             self._tell_everyone()
 
-    async def node_gone(self, node: int) -> bool:
-        """Somebody can't reach a node: whether it is dead indeed. If so, all managers know when this returns."""
+    async def node_gone(self, node: int, waited: bool = True) -> bool:
+        """Somebody can't reach a node: whether it is dead indeed. If so, all managers know when this returns.
+
+        `waited`: it was silent for `peer_timeout_seconds`, so it counts as dead where it is silent to us as well.
+        """
         await self._serving.wait()
         info = self._book.concentrator(node)
-        if await _is_alive(node):
+        found = await _look_at(node)
+        if found == "alive" or (found == "silent" and not waited):
             return False
         # Managers may know endpoints there that we do not know of: the node died while we were being restarted.
         if self._book.left(node, info.incarnation if info is not None else -1):
@@ -204,16 +208,16 @@ class NameServer:
         while time.monotonic() < deadline:
             try:
                 described = await bootstrap.ask(name, "describe", timeout=_STATUS_SECONDS)
-            except Exception as error:
-                # Its node's death takes Ray 15 s to see: who waits for the whole namespace can't wait for that.
-                logger.info("%s does not say who it is: %s", name, error)
-                if not await asyncio.to_thread(_is_on_live_node, name):
-                    return
-                await asyncio.sleep(0.1)
-            else:
-                self._book.epoch_seen(described.get("directory_epoch", 0))
-                self._book.joined(described["info"])
+                self._book.epoch_seen(described["directory_epoch"])
+                if described["info"] is not None:  # else it is about to join
+                    self._book.joined(described["info"])
                 return
+            except Exception as error:
+                logger.warning("%s does not say who it is: %r", name, error)
+            # Its node's death takes Ray 15 s to see: who waits for the whole namespace can't wait for that.
+            if not await asyncio.to_thread(_is_on_live_node, name):
+                return
+            await asyncio.sleep(0.1)
 
     # ---- telling ---------------------------------------------------------------------------------------------------
 
@@ -257,19 +261,20 @@ async def _described(name: str) -> dict[str, Any]:
         return {"name": name, "error": f"{type(error).__name__}: {error}"}
 
 
-async def _is_alive(node: int) -> bool:
-    """Ray's word counts when it says dead; it does so 15 s late, and before that its raylet's port says more."""
+async def _look_at(node: int) -> str:
+    """`alive`, `silent` or `dead`. Ray says dead 15 s late; before that, a refusal of its raylet's port says it."""
     for found in await asyncio.to_thread(bootstrap.ray_nodes):
         if node_number(found["NodeID"]) == node and found["Alive"]:
             address = (found["NodeManagerAddress"], found["NodeManagerPort"])
             try:
                 _, writer = await asyncio.wait_for(asyncio.open_connection(*address), _CONNECT_SECONDS)
+            except ConnectionRefusedError:
+                return "dead"
             except (OSError, asyncio.TimeoutError):
-                # Silence alone is no proof, but who asks has then waited for `peer_timeout_seconds`, or got no answer.
-                return False
+                return "silent"
             writer.close()
-            return True
-    return False
+            return "alive"
+    return "dead"
 
 
 def _is_on_live_node(name: str) -> bool:

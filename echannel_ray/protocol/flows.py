@@ -77,9 +77,13 @@ class FlowSender:
 
     def acknowledged(self, node: int, number: int, now: float) -> None:
         """A node has all packs up to `number`."""
-        if number > self.acked.get(node, number):
+        known = self.acked.get(node, number)
+        if number > known:
+            before = self.lowest_acked
             self.acked[node] = min(number, self.last_sent)
-            self._release(now)
+            # Progress of the nodes that are ahead says nothing of the one that may have lost something: it keeps its probe.
+            if known == before:
+                self._release(now)
 
     def endpoint_gone(self, endpoint: int, now: float) -> bool:
         """Wait no longer for this destination; True where it was one."""
@@ -112,6 +116,7 @@ class FlowSender:
         """Nodes that lag, if it is time (or `at_once`) to ask them what they have."""
         if now < self._probe_at and not at_once:
             return []
+        self._resent.clear()  # what was sent again went ahead of this probe: its answers count that in
         self._rearm(now)
         if not at_once:
             self._probe_seconds = min(2 * self._probe_seconds, LONGEST_PROBE_SECONDS)
@@ -126,9 +131,7 @@ class FlowSender:
         if last_probed == probed and received + 1 < lowest:
             until = lowest  # another destination of the node was given the later ones in this round
         elif last_probed == probed:
-            # The same round, or a probe repeated before its answer came: only a second probe shows a second loss.
-            self._resent.pop(node)
-            return []
+            return []  # in this round it was all sent again: only a later probe shows a second loss
         self._resent[node] = (probed, received + 1)
         lost = [pack for pack in self.kept if received < pack.number < until]
         self.resent_packs += len(lost)

@@ -22,6 +22,7 @@ class Columns(NamedTuple):
     kinds: bytes  # nothing: all are PLAIN; one byte: of all; else one for each event
     delivery: int
     events: list[Any]
+    stamp: float = 0.0  # when the pack left, by the sender's clock
 
 
 class Gather:
@@ -33,7 +34,7 @@ class Gather:
 
     __slots__ = (
         "_after_large", "_run_start", "control", "counts", "due_at", "events", "firsts", "gathered_bytes", "has_large", "kind", "kinds", "marks",
-        "stream", "streams",
+        "stream", "streams", "was_left",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -53,6 +54,7 @@ class Gather:
         self.gathered_bytes = 0  # of the events that did not come by the hot path
         self._after_large = False
         self.has_large = False  # whether there is one that is to travel in chunks
+        self.was_left = False  # whether a stream has gone on to another flow since; see `Sender._leave`
         self.due_at = 0.0  # when the pack must leave at the latest; 0 until the first event has set it
 
     def __bool__(self) -> bool:
@@ -92,6 +94,7 @@ class Gather:
         self.has_large |= is_large
         if (
             not is_large
+            and kind != GAP  # one gap is one run, also where another gap follows
             and self.streams
             and not self._after_large
             and self.streams[-1] == route_number

@@ -21,7 +21,7 @@ class Reception:
     """One stream at one subscription."""
 
     __slots__ = (
-        "credited_mark", "expected", "final", "grouped", "handled_mark", "stream", "subscription", "wanted_mark",
+        "credited_mark", "ends_at", "expected", "final", "grouped", "handled_mark", "stream", "subscription", "wanted_mark",
     )  # fmt: skip
 
     def __init__(self, stream: ReceivedStream, subscription: int, first_sequence: int, first_mark: int) -> None:
@@ -33,6 +33,7 @@ class Reception:
         self.wanted_mark: int | None = None
         self.grouped = False
         self.final = False
+        self.ends_at: int | None = None  # the stream was closed: nothing comes from this number on
 
     def handled(self, mark: int) -> bool:
         """Everything up to `mark` was handled; True when that is to be reported now."""
@@ -113,28 +114,25 @@ class Receiver:
         self.malformed = 0
         self.refused = 0  # packs that came before the ones that their streams wait for
         self.duplicates: dict[int, int] = {}  # by subscription
-        self._ended: dict[int, set[int]] = {}  # endpoint -> flows that ended
+        self._ended: dict[bytes, None] = {}  # flows, the last few thousand
         self._gone: dict[int, None] = {}  # endpoints, the last few thousand
+        self._ending: set[ReceivedStream] = set()  # closed, with events still on their way
 
     # ---- flows ----
 
     def flow_declared(self, key: bytes, node: int, endpoint: int, flow: int) -> None:
         """A flow has this endpoint among its destinations; repeated after a relay was restarted."""
-        if key not in self.flows and endpoint not in self._gone and flow not in self._ended.get(endpoint, ()):
+        if key not in self.flows and endpoint not in self._gone and key not in self._ended:
             self.flows[key] = FlowReceiver(node, endpoint, flow)
 
     def flow_ended(self, key: bytes) -> None:
         """The sender will not use this flow again, and all of it has arrived."""
-        flow = self.flows.pop(key, None)
-        if flow is not None:
-            self._ended.setdefault(flow.endpoint, set()).add(flow.flow)
+        if self.flows.pop(key, None) is not None:
+            _remember(self._ended, key)
 
     def endpoint_gone(self, endpoint: int) -> list[ReceivedStream]:
         """A sender has died: what it sent stays, what it would have sent is forgotten. The streams that it had."""
-        self._gone[endpoint] = None
-        if len(self._gone) > 4096:
-            self._gone.pop(next(iter(self._gone)))
-        self._ended.pop(endpoint, None)
+        _remember(self._gone, endpoint)
         self.flows = {key: flow for key, flow in self.flows.items() if flow.endpoint != endpoint}
         self.routes = {key: route for key, route in self.routes.items() if key[0] != endpoint}
         self.assemblies = {key: each for key, each in self.assemblies.items() if key[0] != endpoint}
@@ -142,6 +140,7 @@ class Receiver:
         gone = [stream for key, stream in self.streams.items() if key[0] == endpoint]
         for stream in gone:
             del self.streams[endpoint, stream.number]
+            self._ending.discard(stream)
         return gone
 
     # ---- packs ----
@@ -151,11 +150,13 @@ class Receiver:
         if not flow.is_next(number):
             flow.ack_wanted = True
             return None
-        if pack.control:
-            self._control(flow, pack.control)
+        for entry in pack.control:
+            if entry[0] == "route":  # again where the pack is refused now and accepted later: that changes nothing
+                self._route_declared(flow, *entry[1:])
         routes = self.routes
         endpoint = flow.endpoint
         runs = []
+        is_ahead = False
         for wire, first in zip(pack.streams, pack.firsts, strict=True):
             route = routes.get((endpoint, wire))
             if route is None:
@@ -164,13 +165,21 @@ class Receiver:
             if not route.grouped:
                 for reception in route.receptions:
                     if first > reception.expected:
-                        self.refused += 1
-                        return None
+                        is_ahead = True
             runs.append(route)
+        if is_ahead and _leaves_gap(pack, runs):
+            self.refused += 1
+            return None
         flow.accepted(size_bytes)
         if flow.unacked_bytes >= self.ack_bytes:
             flow.ack_wanted = True
-        return self._deliver(pack, runs, size_bytes)
+        delivered = self._deliver(pack, runs, size_bytes)
+        for entry in pack.control:
+            if entry[0] == "ended":  # behind the last events, which may be in this very pack
+                self._stream_ended(flow.endpoint, *entry[1:])
+        if self._ending:
+            self._end_streams()
+        return delivered
 
     def _deliver(self, pack: Columns, runs: list[WireRoute | None], size_bytes: int) -> list[Delivered]:
         delivered = []
@@ -190,9 +199,10 @@ class Receiver:
                     if kind == GAP:
                         last = events[offset]
                         if last >= reception.expected:
-                            reception.expected = last + 1
-                            gap = Delivered(reception, first, [], pack.marks[i], 0, False, 0, last)
+                            start = max(first, reception.expected)
+                            gap = Delivered(reception, start, [], pack.marks[i], 0, False, 0, last, pack.stamp)
                             delivered.append(gap)
+                            reception.expected = last + 1
                         continue
                     taken = events if whole else events[offset : offset + count]
                     if not route.grouped:
@@ -242,14 +252,10 @@ class Receiver:
             return None
         del self.assemblies[key]
         whole = Columns([], [wire], [sequence], [1], [mark], bytes((kind,)), delivery, [None])
-        return self._deliver(whole, [route], total), assembly.buffer
-
-    def _control(self, flow: FlowReceiver, entries: list[Any]) -> None:
-        for entry in entries:
-            if entry[0] == "route":
-                self._route_declared(flow, *entry[1:])
-            elif entry[0] == "ended":
-                self._stream_ended(flow.endpoint, entry[1])
+        delivered = self._deliver(whole, [route], total)
+        if self._ending:
+            self._end_streams()
+        return delivered, assembly.buffer
 
     def _route_declared(
         self,
@@ -279,10 +285,38 @@ class Receiver:
             receptions.append(reception)
         self.routes[flow.endpoint, wire] = WireRoute(stream, receptions, redelivers, grouped)
 
-    def _stream_ended(self, endpoint: int, number: int) -> None:
-        stream = self.streams.pop((endpoint, number), None)
-        if stream is not None:
-            self.routes = {key: route for key, route in self.routes.items() if route.stream is not stream}
+    def _stream_ended(self, endpoint: int, number: int, ends_at: int, who: list[list[int]]) -> None:
+        stream = self.streams.get((endpoint, number))
+        for each, subscription in who if stream is not None else ():
+            reception = stream.receptions.get(subscription) if each == self.endpoint else None
+            if reception is not None:
+                # Members of groups do not see every number; what they get has come by this flow, ahead of its end.
+                reception.ends_at = 0 if reception.grouped else ends_at
+                self._ending.add(stream)
+
+    def _end_streams(self) -> None:
+        """Forget closed streams of which everything has arrived: an earlier flow may still have events to bring."""
+        for stream in [*self._ending]:
+            for number, reception in [*stream.receptions.items()]:
+                if reception.ends_at is not None and reception.expected >= reception.ends_at:
+                    del stream.receptions[number]
+                    self._leave_routes(number, stream)
+            if not any(reception.ends_at is not None for reception in stream.receptions.values()):
+                self._ending.discard(stream)
+            if not stream.receptions:
+                self.streams.pop((stream.endpoint, stream.number), None)
+
+    def _leave_routes(self, subscription: int, stream: ReceivedStream | None = None) -> None:
+        """Nothing more goes to this subscription (by this stream)."""
+        for key, route in [*self.routes.items()]:
+            if stream is None or route.stream is stream:
+                left = [r for r in route.receptions if r.subscription != subscription]
+                if not left:
+                    del self.routes[key]
+                    for assembly in [each for each in self.assemblies if each[:2] == key]:
+                        del self.assemblies[assembly]
+                elif len(left) < len(route.receptions):
+                    self.routes[key] = route._replace(receptions=left)
 
     # ---- subscriptions ----
 
@@ -304,12 +338,8 @@ class Receiver:
                     self.finished[(*key, subscription)] = reception.handled_mark
             if not stream.receptions:
                 del self.streams[key]
-        for key, route in [*self.routes.items()]:
-            left = [r for r in route.receptions if r.subscription != subscription]
-            if not left:
-                del self.routes[key]
-            elif len(left) < len(route.receptions):
-                self.routes[key] = route._replace(receptions=left)
+                self._ending.discard(stream)
+        self._leave_routes(subscription)
         return closed
 
     def credit_wanted(self, endpoint: int, number: int, subscription: int, mark: int) -> tuple[int, bool] | None:
@@ -332,3 +362,32 @@ class Receiver:
             assert route.stream.endpoint == endpoint and route.receptions
         for assembly in self.assemblies.values():
             assert assembly.arrived_bytes < len(assembly.buffer)
+        for stream in self._ending:
+            assert self.streams.get((stream.endpoint, stream.number)) is stream
+        for endpoint, wire, _ in self.assemblies:
+            assert (endpoint, wire) in self.routes
+
+
+def _leaves_gap(pack: Columns, runs: list[WireRoute | None]) -> bool:
+    """Whether a run begins behind what its subscription has by then, the earlier runs of the same pack included."""
+    ends: dict[Reception, int] = {}
+    offset = 0
+    for i, route in enumerate(runs):
+        count = pack.counts[i]
+        if route is not None and not route.grouped:
+            kind = (pack.kinds[0] if len(pack.kinds) == 1 else pack.kinds[offset]) if pack.kinds else 0
+            behind = pack.events[offset] + 1 if kind == GAP else pack.firsts[i] + count
+            for reception in route.receptions:
+                expected = ends.get(reception, reception.expected)
+                if pack.firsts[i] > expected:
+                    return True
+                ends[reception] = max(expected, behind)
+        offset += count
+    return False
+
+
+def _remember(last: dict[Any, None], item: Any) -> None:
+    """Keep this one, and forget one of long ago: what could still speak of that has arrived or been lost since."""
+    last[item] = None
+    if len(last) > 4096:
+        del last[next(iter(last))]

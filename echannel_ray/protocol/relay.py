@@ -5,6 +5,9 @@ Rules:
 * A flow is declared by its producer's endpoint, to the concentrator of its node (its *origin*), which passes the declaration on to the
   concentrators of the other nodes and to its own destinations. The declaration is all that a relay knows of a flow; it can be repeated at any time.
 * Packs, probes, and the end of a flow go downstream; acknowledgements go upstream, merged: a node has what the last of its destinations has.
+* A destination that outlived an earlier relay declares the flows that it receives too, and a route that a peer came back without stays. Such a
+  *claimed* route carries nothing (its `upstream` is None): it is there so that the destination hears of the producer's death. The producer is
+  asked (by an UNKNOWN_FLOW frame that goes upstream) to declare the flow, or to say that it has ended.
 * A destination that is not attached is *expected* (it was attached to this relay's predecessor, and its process lives) or *gone*.
   Whoever sends to it learns of the second by a GONE frame; of the first by silence, which probes end.
 * A relay keeps nothing that was sent: what a lost link or relay had in its buffers is sent again by the endpoint that published it.
@@ -21,13 +24,16 @@ from echannel_ray.protocol.frames import Buffer
 
 Link = Hashable
 
+# A peer that missed more deaths than these was away for long: it keeps the routes and streams of the others for nothing.
+MAX_DEPARTED = 4096
+
 
 class Route:
     """One flow, as one relay sees it."""
 
     __slots__ = ("endpoint", "flow", "links", "local", "merged", "node", "remote", "upstream")
 
-    def __init__(self, declared: frames.Flow, upstream: Link) -> None:
+    def __init__(self, declared: frames.Flow, upstream: Link | None) -> None:
         self.endpoint = declared.endpoint
         self.flow = declared.flow
         self.node = declared.node
@@ -51,6 +57,11 @@ class Relay:
         self.peers: dict[int, Link] = {}
         self.routes: dict[bytes, Route] = {}
         self.expected: set[int] = set()
+        self.gone_nodes: set[int] = set()
+        # Endpoints of this node whose death some peer may have missed: one whose link was down, or whom this relay's predecessor knew.
+        self.departed: dict[int, None] = {}
+        self._inherited: set[int] = set()
+        self._asked: dict[int, set[bytes]] = {}  # of an expected endpoint: flows that somebody wants it to declare
         self.outbox: list[tuple[Link, bytes]] = []
         self.dropped_frames = 0  # of unknown flows, or for somebody who is not here
 
@@ -58,29 +69,46 @@ class Relay:
 
     def endpoint_attached(self, endpoint: int, link: Link) -> None:
         """A process of this node has linked up, for the first time or again after this concentrator was restarted."""
-        self.expected.discard(endpoint)
+        if endpoint in self.expected:
+            self.expected.discard(endpoint)
+            self._inherited.add(endpoint)
         self.endpoints[endpoint] = link
+        for key in self._asked.pop(endpoint, ()):
+            self._send(link, frames.UNKNOWN_FLOW, key)
         for route in self.routes.values():
             if endpoint in route.local:
                 self._relink(route)
+                self.outbox.append((link, self._declaration(route, self.node)))
 
     def endpoint_gone(self, endpoint: int) -> None:
         """A process of this node has died or left: tell whoever sends to it, and whoever it sent to."""
         self.endpoints.pop(endpoint, None)
+        # One that this relay's predecessor knew may not have declared its flows again: its peers know of it all the same.
+        known = endpoint in self.expected or endpoint in self._inherited
         self.expected.discard(endpoint)
-        everybody = [*self.peers.values()] if self._forget(endpoint) else []
-        for link in everybody:
-            self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
+        self._inherited.discard(endpoint)
+        self._asked.pop(endpoint, None)
+        if self._forget(endpoint) or known:
+            self.departed[endpoint] = None
+            if len(self.departed) > MAX_DEPARTED:
+                del self.departed[next(iter(self.departed))]
+            for link in self.peers.values():
+                self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
 
     def peer_attached(self, node: int, link: Link) -> None:
-        """The link to another node's concentrator is up: declare the flows again that go there, and have them probed."""
+        """The link to another node's concentrator is up: say all again that was said while it was down, and have its flows probed."""
         self.peers[node] = link
+        self.gone_nodes.discard(node)
+        for endpoint in self.departed:
+            self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
         concerned = set()
         for route in self.routes.values():
-            if node in route.remote:
+            if node in route.remote and route.upstream is not None:
                 self._relink(route)
                 self.outbox.append((link, self._declaration(route, node)))
                 concerned.add(route.upstream)
+        # These were all: the peer asks for what it knows besides them.
+        self._send(link, frames.PATH_RESTORED, frames.NUMBER.pack(self.node))
         for upstream in concerned:
             self._send(upstream, frames.PATH_RESTORED, frames.NUMBER.pack(node))
 
@@ -94,6 +122,7 @@ class Relay:
     def node_gone(self, node: int) -> None:
         """A node has died: as if each of its endpoints had."""
         self.peer_detached(node)
+        self.gone_nodes.add(node)
         dead = {route.endpoint for route in self.routes.values() if route.node == node}
         for route in self.routes.values():
             dead |= route.remote.get(node, set())
@@ -103,9 +132,8 @@ class Relay:
     def presume_gone(self, endpoints: Iterable[int]) -> None:
         """Processes that were attached to this relay's predecessor, and have died meanwhile."""
         for endpoint in endpoints:
+            self._inherited.add(endpoint)
             self.endpoint_gone(endpoint)
-            for link in self.peers.values():
-                self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
 
     # ---- frames ----
 
@@ -132,7 +160,12 @@ class Relay:
         elif kind == frames.FLOW_ENDED:
             self._flow_ended(link, bytes(body))
         elif kind == frames.GONE:
-            self._forget(frames.NUMBER.unpack_from(body)[0])
+            if self._node_of(link) is None:
+                self.dropped_frames += 1  # of an endpoint's death only a concentrator can tell
+            else:
+                self._forget(frames.NUMBER.unpack_from(body)[0])
+        elif kind == frames.PATH_RESTORED:
+            self._peer_declared_all(link)
 
     def targets(self, link: Link, key: bytes, scope: int) -> Iterable[Link]:
         """The links on which a pack or probe that came by `link` goes on."""
@@ -151,6 +184,9 @@ class Relay:
     def _flow_declared(self, link: Link, declared: frames.Flow) -> None:
         key = frames.KEY.pack(declared.endpoint, declared.flow)
         before = self.routes.get(key)
+        if not self._may_declare(link, declared):
+            self._flow_claimed(link, declared, key, before)
+            return
         route = Route(declared, link)
         at_origin = declared.node == self.node
         for node, endpoint in declared.destinations:
@@ -159,8 +195,13 @@ class Relay:
                     route.local[endpoint] = before.local.get(endpoint, 0) if before else 0
                 else:
                     self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
+            elif at_origin and node in self.gone_nodes:
+                self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
             elif at_origin:
                 route.remote.setdefault(node, set()).add(endpoint)
+        if not route.local and not at_origin:
+            self.routes.pop(key, None)
+            return
         self.routes[key] = route
         self._relink(route)
         route.merged = before.merged if before else 0
@@ -171,9 +212,54 @@ class Relay:
             if node in self.peers:
                 self.outbox.append((self.peers[node], self._declaration(route, node)))
 
+    def _may_declare(self, link: Link, declared: frames.Flow) -> bool:
+        """An endpoint declares its own flows only, and another node's concentrator those of its node."""
+        if declared.node == self.node:
+            return self.endpoints.get(declared.endpoint, self) == link
+        return self.peers.get(declared.node, self) == link
+
+    def _flow_claimed(self, link: Link, declared: frames.Flow, key: bytes, before: Route | None) -> None:
+        """An endpoint says that it receives this flow; nobody can say so for another."""
+        claims = [e for n, e in declared.destinations if n == self.node and self.endpoints.get(e, self) == link]
+        if not claims or declared.endpoint in claims:
+            self.dropped_frames += 1
+            return
+        is_local = declared.node == self.node
+        is_here = declared.endpoint in self.endpoints or declared.endpoint in self.expected
+        if declared.node in self.gone_nodes or (is_local and not is_here):
+            self._send(link, frames.GONE, frames.NUMBER.pack(declared.endpoint))
+        elif before is None:
+            before = self.routes[key] = Route(declared, None)
+        if before is not None and before.upstream is None:
+            before.local[claims[0]] = 0
+            self._relink(before)
+            self._ask_upstream(before)
+
+    def _ask_upstream(self, route: Route) -> None:
+        """Have the producer of a claimed route declare it again, or say that it has ended."""
+        key = frames.KEY.pack(route.endpoint, route.flow)
+        if route.node != self.node:
+            self._send(self.peers.get(route.node), frames.UNKNOWN_FLOW, key)
+        elif route.endpoint in self.endpoints:
+            self._send(self.endpoints[route.endpoint], frames.UNKNOWN_FLOW, key)
+        else:
+            self._asked.setdefault(route.endpoint, set()).add(key)
+
+    def _node_of(self, link: Link) -> int | None:
+        return next((node for node, each in self.peers.items() if each == link), None)
+
+    def _peer_declared_all(self, link: Link) -> None:
+        """What came by an earlier link from this node, and was not declared again, may have ended meanwhile."""
+        node = self._node_of(link)
+        for route in self.routes.values() if node is not None else ():
+            if route.node == node and route.upstream != link:
+                route.upstream = None
+                self._ask_upstream(route)
+
     def _flow_unknown(self, link: Link, endpoint: int, flow: int) -> None:
         route = self.routes.get(frames.KEY.pack(endpoint, flow))
-        if route is None:
+        if route is None or route.upstream is None:
+            self._ask_producer(link, endpoint, frames.KEY.pack(endpoint, flow))
             return
         for node in route.remote:
             if self.peers.get(node) == link:
@@ -183,18 +269,45 @@ class Relay:
         if link in self._local_links(route):
             self.outbox.append((link, self._declaration(route, self.node)))
 
+    def _ask_producer(self, link: Link, endpoint: int, key: bytes) -> None:
+        """A peer has heard of a flow from this node that this relay knows nothing of."""
+        if self._node_of(link) is None:
+            return
+        if endpoint in self.endpoints:
+            self._send(self.endpoints[endpoint], frames.UNKNOWN_FLOW, key)
+        elif endpoint in self.expected:
+            self._asked.setdefault(endpoint, set()).add(key)
+        else:
+            self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
+
     def _flow_ended(self, link: Link, key: bytes) -> None:
         route = self.routes.get(key)
-        if route is not None and route.upstream == link:
-            del self.routes[key]
-            for target in route.links:
-                self._send(target, frames.FLOW_ENDED, key)
+        endpoint, _ = frames.KEY.unpack(key)
+        if route is None or route.upstream is None:
+            # The answer to a question of ours, or of a peer, which the producer can't tell apart.
+            if self.endpoints.get(endpoint, self) == link:
+                targets = [*self.peers.values()]
+            elif route is not None and self.peers.get(route.node, self) == link:
+                targets = []
+            else:
+                return
+            targets += self._local_links(route) if route is not None else ()
+        elif route.upstream == link:
+            targets = [*route.links]
+        else:
+            return
+        self.routes.pop(key, None)
+        for target in targets:
+            self._send(target, frames.FLOW_ENDED, key)
 
     def _acknowledged(self, link: Link, endpoint: int, flow: int, number: int, node: int) -> None:
         route = self.routes.get(frames.KEY.pack(endpoint, flow))
         if route is None:
             return
         if node != self.node:  # merged by another node's concentrator already
+            if self.peers.get(node) != link:
+                self.dropped_frames += 1
+                return
             self._send(route.upstream, frames.ACK, frames.ACK_FIXED.pack(endpoint, flow, number, node))
             return
         for destination, known in route.local.items():
@@ -226,8 +339,11 @@ class Relay:
                 # Before the acknowledgement that this may set free: a `deliver` that waits for it must fail, not succeed.
                 self._send(route.upstream, frames.GONE, gone)
                 del route.local[endpoint]
-                self._relink(route)
-                self._merge(route, repeat=False)
+                if route.local or route.node == self.node:
+                    self._relink(route)
+                    self._merge(route, repeat=False)
+                else:
+                    del self.routes[key]  # the origin sends nothing here any more, its end neither
             else:
                 for node, members in [*route.remote.items()]:
                     if endpoint in members:
@@ -252,8 +368,9 @@ class Relay:
         peers = (self.peers[n] for n in route.remote if n in self.peers)
         route.links = (*self._local_links(route), *peers)
 
-    def _send(self, link: Link, kind: int, body: Buffer, flags: int = 0) -> None:
-        self.outbox.append((link, frames.frame(kind, body, flags)))
+    def _send(self, link: Link | None, kind: int, body: Buffer, flags: int = 0) -> None:
+        if link is not None:
+            self.outbox.append((link, frames.frame(kind, body, flags)))
 
     def take_outbox(self) -> Iterator[tuple[Link, bytes]]:
         """What is to be sent now, in order."""

@@ -83,7 +83,8 @@ class Recipient:
         self.endpoint = consumer.endpoint
         self.subscription = consumer.subscription
         self.first_sequence = first_sequence
-        self.first_mark = mark
+        # What is given to a member a second time may have the mark at which it joined: it must not seem handled before it arrives.
+        self.first_mark = 0 if consumer.group is not None else mark
         self.handled_mark = mark
         # What follows is for members of groups and laggards: the recipients with a route of their own.
         self.route: Route | None = None
@@ -191,10 +192,11 @@ class Sender:
         """A producer was closed: tell its recipients, and leave its routes."""
         self._settle(stream)
         stream.closed = True
-        routes = [stream.route, *(r.route for r in stream.recipients.values())]
-        for route in routes:
-            if route is not None and route.declared:
-                route.gather.control.append(["ended", stream.number])
+        for route in (stream.route, *(r.route for r in stream.recipients.values())):
+            # Also by a route that is not declared: an earlier one of the same recipients may have been.
+            if route is not None and any(r.first_sequence < stream.next_sequence for r in route.recipients):
+                who = [[r.endpoint, r.subscription] for r in route.recipients]
+                route.gather.control.append(["ended", stream.number, stream.next_sequence, who])
         self._leave(stream.route)
         stream.route = stream.gather = None
         for recipient in stream.recipients.values():
@@ -297,10 +299,19 @@ class Sender:
     def _leave(self, route: Route | None) -> None:
         if route is not None:
             route.flow.streams -= 1
+            # Of two packs, each with what the other waits for, neither would ever be taken in. That can't happen where no stream joins
+            # a pack that another has left before it was sent.
+            if route.gather:
+                route.gather.was_left = True
 
     def _flow_to(self, destinations: frozenset[tuple[int, int]]) -> FlowSender:
         flow = self._by_destinations.get(destinations)
-        if flow is None or flow.number not in self.flows or len(flow.destinations) != len(destinations):
+        if (
+            flow is None
+            or flow.number not in self.flows
+            or len(flow.destinations) != len(destinations)
+            or self.gathers[flow.number].was_left
+        ):
             flow = FlowSender(self._next_flow, sorted(destinations))
             self._next_flow += 1
             self._by_destinations[destinations] = flow
@@ -379,8 +390,9 @@ class Sender:
         if not members:
             stream.undelivered.setdefault(name, deque()).append(unhandled)
             return False
-        # The one with the least to do: a slow member gets less, and an idle one is never passed over.
-        member = min(members, key=lambda m: (len(m.sent), m.outstanding_bytes))
+        # Of those with room, the one with the least to do: a slow member gets less, and an idle one is never passed over.
+        roomy = [m for m in members if m.has_room(unhandled.size_bytes, stream.window_bytes)]
+        member = min(roomy or members, key=lambda m: (len(m.sent), m.outstanding_bytes))
         if not member.has_room(unhandled.size_bytes, stream.window_bytes) and unhandled.redelivered:
             return False
         route = member.route
@@ -443,8 +455,7 @@ class Sender:
     def _begin_to_lag(self, stream: SenderStream, recipient: Recipient) -> None:
         recipient.lagging = True
         recipient.left_mark = stream.published_bytes
-        recipient.first_sequence = stream.next_sequence
-        recipient.first_mark = stream.published_bytes
+        # Its `first_sequence` stays: what it was sent by the plain route may be lost, and has to arrive before what comes now.
         self._give_own_route(recipient)
         stream.laggards.append(recipient)
         self._reroute(stream)

@@ -6,9 +6,9 @@ It performs what the protocol decides: reads and writes the link, keeps the time
 from __future__ import annotations
 
 import logging
-import select
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -160,7 +160,7 @@ class Endpoint:
 
     def _relink(self) -> None:
         if self.closed or self.broken:
-            self.crew.pause()
+            self.crew.close()
             return
         self.reconnections += 1
         connection, self.connection = self.connection, None
@@ -354,6 +354,18 @@ class Endpoint:
         self.flush_all()
         self.room.notify_all()
 
+    def stats_of(self, channel: str) -> dict[str, int]:
+        """This process's counters of a channel; under the lock."""
+        sums: Counter[str] = Counter()
+        for publisher in self.publishers.values():
+            if publisher.channel == channel:
+                sums.update(publisher.counters())
+        for mailbox in self.mailboxes.values():
+            if mailbox.channel == channel:
+                sums["events_delivered"] += mailbox.counters.handled
+                sums["events_failed"] += mailbox.counters.failed
+        return dict(sums)
+
     def endpoint_gone(self, endpoint: int) -> None:
         """Another process has died or left; under the lock."""
         now = time.monotonic()
@@ -368,7 +380,3 @@ class Endpoint:
         for delivery in [*self.deliveries.values()]:
             delivery.endpoint_gone(endpoint)
         self.room.notify_all()
-
-    def wait_idle_link(self, timeout_seconds: float) -> None:
-        """Used while there is no link: do not spin."""
-        select.select([], [], [], timeout_seconds)

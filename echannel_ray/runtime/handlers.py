@@ -36,6 +36,10 @@ class FunctionMailbox(Mailbox):
             self._running = True
         self.endpoint.crew.submit(self)
 
+    def is_current_thread(self) -> bool:
+        """See `Mailbox`."""
+        return self.runner == threading.get_ident()
+
     def run(self) -> None:
         """Handle all that has arrived, and what arrives meanwhile."""
         self.runner = threading.get_ident()

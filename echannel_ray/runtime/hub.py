@@ -179,6 +179,10 @@ class Hub:
         now = time.monotonic()
         return [link for link in [*self._links.values()] if link.hello and now - link.heard_at > SUSPECT_SECONDS]
 
+    def queued_bytes(self) -> int:
+        """What the sockets have not taken yet."""
+        return sum(link.out_bytes for link in [*self._links.values()])
+
     def disconnect(self, link: HubLink) -> None:
         """Close a link; what follows is as if the other side had."""
         self._closed(link)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# How many events of this process's own producers may wait for a subscription. (Those of others are bounded in bytes.)
+WINDOW_EVENTS = 8192
+
 
 @dataclass(frozen=True)
 class Message:
@@ -89,6 +92,8 @@ class Mailbox:
         self.closed = False
         self.deleted = False
         self.on_error: Callable[[Any], Any] | None = None
+        self.window_events = WINDOW_EVENTS
+        self.local_low_water = WINDOW_EVENTS // 2  # publishers that wait for room are woken here, not at each event
         self._idle_waiters: list[Waiter] = []
 
     def offer(self, item: Item) -> None:
@@ -104,6 +109,27 @@ class Mailbox:
     def notify(self) -> None:
         """There is something in the queue."""
         raise NotImplementedError
+
+    def is_current_thread(self) -> bool:
+        """Whether the calling thread is in this subscription's handler."""
+        return False
+
+    def drop_oldest(self, producer: str) -> None:
+        """Put a gap in the place of a local producer's oldest event; under the endpoint's lock."""
+        for i, item in enumerate(self.queue):
+            if type(item) is LocalEvent and item.producer == producer:
+                before = self.queue[i - 1] if i else None
+                gap = Gap(producer, item.sequence, item.sequence)
+                if type(before) is LocalGap and before.gap.producer == producer and before.gap.last == item.sequence - 1:
+                    gap = Gap(producer, before.gap.first, item.sequence)
+                    del self.queue[i]
+                    i -= 1
+                self.queue[i] = LocalGap(gap)
+                self.local_pending -= 1
+                self.counters.received -= 1
+                if item.delivery is not None:
+                    item.delivery.local_result(None, counts=False)
+                return
 
     @property
     def pending(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.formats.events import BUFFERS, PLAIN, encode
+from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PLAIN, encode
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.gathering import Gather
 from echannel_ray.protocol.messages import Membership
@@ -20,8 +20,6 @@ from echannel_ray.runtime.outgoing import Large
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
 
-# What an event costs beside its bytes, in windows: so that a flood of empty events is bounded as well.
-EVENT_OVERHEAD_BYTES = 64
 # Above this an event takes the long way, where packs are bounded by bytes; below, the degree bounds them.
 _SMALL_BYTES = 1024
 _ASK_AGAIN_SECONDS = 0.3
@@ -54,12 +52,11 @@ class Publisher:
         if type(event) is bytes:
             kind = PLAIN
             payload: Any = event
-            size = len(event) + EVENT_OVERHEAD_BYTES
+            size = len(event) + OVERHEAD_BYTES
         elif stream.limit_bytes < 0:
             return self._publish(event, timeout)
         else:
             kind, payload, size = encode(event)
-            size += EVENT_OVERHEAD_BYTES
         with self._lock:
             published = stream.published_bytes + size
             if published <= stream.limit_bytes and size <= _SMALL_BYTES:
@@ -102,13 +99,13 @@ class Publisher:
         endpoint = self.endpoint
         deadline = None if timeout is None else time.monotonic() + timeout
         if encoded is None and stream.recipients:
-            encoded = self._encode(event)
+            encoded = encode(event)
         while True:
             with self._lock:
                 self.check_open()
                 if encoded is None and stream.recipients:
-                    encoded = self._encode(event)
-                size = encoded[2] if encoded else EVENT_OVERHEAD_BYTES
+                    encoded = encode(event)
+                size = encoded[2] if encoded else OVERHEAD_BYTES
                 blockers = self._blockers(size)
                 if not blockers:
                     outcome = self._send(event, encoded, deliver)
@@ -124,10 +121,6 @@ class Publisher:
         endpoint.outgoing.write()
         return outcome
 
-    def _encode(self, event: Any) -> tuple[int, Any, int]:
-        kind, payload, size = encode(event)
-        return kind, payload, size + EVENT_OVERHEAD_BYTES
-
     def _send(self, event: Any, encoded: tuple[int, Any, int] | None, deliver: bool) -> Any:
         stream = self.stream
         endpoint = self.endpoint
@@ -135,7 +128,7 @@ class Publisher:
         dropped = False
         if encoded is not None and stream.recipients:
             kind, payload, size = encoded
-            if size - EVENT_OVERHEAD_BYTES > frames.CHUNK_BYTES:
+            if size - OVERHEAD_BYTES > frames.CHUNK_BYTES:
                 payload = Large(stream, *_as_segments(kind, payload))
                 kind = payload.kind
             elif kind == BUFFERS:
@@ -370,7 +363,7 @@ class Publisher:
         return {
             "events_published": stream.next_sequence - 1,
             "events_dropped": stream.dropped,
-            "bytes_published": max(0, stream.published_bytes - EVENT_OVERHEAD_BYTES * (stream.next_sequence - 1)),
+            "bytes_published": max(0, stream.published_bytes - OVERHEAD_BYTES * (stream.next_sequence - 1)),
         }
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from echannel_ray.formats.events import BUFFERS, PICKLED, PLAIN, encode
+from echannel_ray.formats.events import BUFFERS, GAP, PICKLED, PLAIN, encode
 from echannel_ray.formats.packs import MalformedPack, PackBody, Undecodable, decode_body, decode_events, encode_body
 
-GOOD = ([], [7], [1], [2], b"", 0, [b"a", b"b"])
+GOOD: tuple[Any, ...] = ([], [7], [1], [2], [50], b"", 0, 1.5, [b"a", b"b"])
 PLAIN_EVENTS = st.one_of(
     st.none(),
     st.booleans(),
@@ -22,7 +24,7 @@ PLAIN_EVENTS = st.one_of(
 
 
 def packed(*changes, **replaced):
-    names = ("control", "streams", "firsts", "counts", "kinds", "delivery", "events")
+    names = ("control", "streams", "firsts", "counts", "marks", "kinds", "delivery", "stamp", "events")
     values = dict(zip(names, GOOD, strict=True)) | replaced
     return msgspec.msgpack.encode([*values.values(), *changes])
 
@@ -32,11 +34,12 @@ def test_plain_events_in_runs(runs, delivery):
     events = [event for run in runs for event in run]
     control = [["stream", 1, {"name": "a/b"}], 3, "x"]
     streams = list(range(len(runs)))
-    body = decode_body(
-        encode_body(control, streams, [5] * len(runs), [len(run) for run in runs], b"", delivery, events)
-    )
+    counts = [len(run) for run in runs]
+    fives = [5] * len(runs)
+    body = decode_body(encode_body(control, streams, fives, counts, fives, b"", delivery, 1.5, events))
     assert body.control == control
-    assert (body.streams, body.firsts, body.delivery) == (streams, [5] * len(runs), delivery)
+    assert (body.streams, body.firsts, body.counts, body.marks) == (streams, fives, counts, fives)
+    assert (body.delivery, body.stamp) == (delivery, 1.5)
     arrived = decode_events(body)
     assert arrived == events
     assert [type(event) for event in arrived] == [type(event) for event in events]
@@ -64,14 +67,24 @@ def test_plain_events_in_runs(runs, delivery):
         packed(counts=[0]),
         packed(counts=[-2]),
         packed(counts=[]),
-        packed(streams=[1, 2], firsts=[1, 1], counts=[1, 2]),
-        packed(streams=[], firsts=[], counts=[]),
+        packed(streams=[1, 2], firsts=[1, 1], counts=[1, 2], marks=[0, 0]),
+        packed(streams=[1, 2], firsts=[1, 1], counts=[1, 1], marks=[0]),
+        packed(streams=[], firsts=[], counts=[], marks=[]),
+        packed(marks=[-1]),
+        packed(marks=[]),
+        packed(marks=[1, 2]),
+        packed(stamp="now"),
+        packed(stamp=None),
         packed(kinds="x"),
         packed(kinds=b"\x09"),
         packed(kinds=b"\x00\x01\x00"),
         packed(kinds=b"\x01\x09"),
         packed(kinds=b"\x01", events=["a", b"b"]),
         packed(kinds=b"\x00\x01", events=[b"a", 1]),
+        packed(kinds=b"\x00\x03"),
+        packed(kinds=b"\x03"),
+        packed(kinds=b"\x00\x03", events=[b"a", 0]),
+        packed(kinds=b"\x00\x03", events=[b"a", True]),
         packed(delivery=-1),
         packed(delivery=None),
         packed(events=[b"a"]),
@@ -81,10 +94,10 @@ def test_plain_events_in_runs(runs, delivery):
         packed(events=[1, msgspec.msgpack.Ext(5, b"x")]),
         packed(events=[b"a", "b", []], counts=[3]),
         packed(events=[b"a", "b", msgspec.msgpack.Ext(5, b"x")], counts=[3]),
-        b"\x97" + b"\x91" * 100_000,
-        b"\x97\xdd\xff\xff\xff\xff",
-        b"\x97\x91\xa1\xff",
-        b"\x97\x91\x81\x80\x00",
+        b"\x99" + b"\x91" * 100_000,
+        b"\x99\xdd\xff\xff\xff\xff",
+        b"\x99\x91\xa1\xff",
+        b"\x99\x91\x81\x80\x00",
     ],
 )
 def test_anything_else_is_refused(body):
@@ -106,7 +119,7 @@ def decode_or_refuse(data):
 
 @settings(max_examples=500)
 @given(st.binary(max_size=200))
-@example(b"\x97\x90\x90\x90\x90\xc4\x00\x00\x90")
+@example(b"\x99\x90\x90\x90\x90\x90\xc4\x00\x00\x00\x90")
 def test_noise(data):
     decode_or_refuse(data)
 
@@ -119,7 +132,7 @@ ANY_VALUE = st.recursive(
 
 
 @settings(max_examples=300)
-@given(st.integers(0, 6), ANY_VALUE)
+@given(st.integers(0, len(GOOD) - 1), ANY_VALUE)
 def test_a_body_with_one_part_replaced(position, value):
     try:
         data = msgspec.msgpack.encode([*GOOD[:position], value, *GOOD[position + 1 :]])
@@ -131,7 +144,7 @@ def test_a_body_with_one_part_replaced(position, value):
 @settings(max_examples=500)
 @given(st.data())
 def test_a_body_with_bytes_damaged(data):
-    body = bytearray(encode_body([["s", 1, "n"]], [7, 8], [1, 9], [1, 2], b"\0", 5, [b"abc", "d", 1.5]))
+    body = bytearray(encode_body([["s", 1, "n"]], [7, 8], [1, 9], [1, 2], [3, 4], b"\0", 5, 1.5, [b"abc", "d", 1.5]))
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     decode_or_refuse(bytes(body[: data.draw(st.integers(0, len(body)))]))
@@ -141,7 +154,8 @@ def test_one_that_fails_to_decode_loses_no_other():
     gone = b"\x80\x05cno_such_module\nThing\n."
     fine = encode((1, 2))[1]
     for kinds in (b"\x01", b"\x01\x01\x01"):
-        first, middle, last = decode_events(decode_body(encode_body([], [1], [1], [3], kinds, 0, [fine, gone, fine])))
+        body = encode_body([], [1], [1], [3], [0], kinds, 0, 1.5, [fine, gone, fine])
+        first, middle, last = decode_events(decode_body(body))
         assert first == last == (1, 2)
         assert isinstance(middle, Undecodable)
         assert isinstance(middle.error, ModuleNotFoundError)
@@ -150,12 +164,16 @@ def test_one_that_fails_to_decode_loses_no_other():
 
 def test_kinds_in_all_three_lengths():
     pickled = encode((1,))[1]
-    assert decode_events(decode_body(encode_body([], [1], [1], [2], b"\x00", 0, [b"a", "b"]))) == [b"a", "b"]
-    mixed = encode_body([], [1], [1], [3], bytes((PLAIN, PICKLED, BUFFERS)), 0, [1, pickled, b"short"])
-    first, second, third = decode_events(decode_body(mixed))
-    assert (first, second) == (1, (1,))
+    plain = encode_body([], [1], [1], [2], [0], b"\x00", 0, 1.5, [b"a", "b"])
+    assert decode_events(decode_body(plain)) == [b"a", "b"]
+    kinds = bytes((PLAIN, PICKLED, BUFFERS, GAP))
+    mixed = encode_body([], [1], [1], [4], [0], kinds, 0, 1.5, [1, pickled, b"short", 9])
+    first, second, third, gap = decode_events(decode_body(mixed))
+    assert (first, second, gap) == (1, (1,), 9)
     assert isinstance(third, Undecodable)
-    assert decode_events(decode_body(encode_body([[1]], [], [], [], b"", 0, []))) == []
+    gaps = encode_body([], [1], [1], [2], [0], bytes((GAP,)), 0, 1.5, [4, 9])
+    assert decode_events(decode_body(gaps)) == [4, 9]
+    assert decode_events(decode_body(encode_body([[1]], [], [], [], [], b"", 0, 1.5, []))) == []
 
 
 def test_any_buffer_will_do():

@@ -80,6 +80,7 @@ class Outer:
 )
 def test_declarations(event_type, kind, name, fields):
     declaration = describe(event_type)
+    assert declaration is not None
     assert declaration["kind"] == kind
     assert declaration["name"].endswith(f":{name}")
     assert list(declaration["fields"].items()) == list(fields.items())
@@ -108,8 +109,14 @@ def test_a_schema_with_a_name_twice():
         describe(pa.schema([("a", pa.int8()), ("a", pa.int16())]))
 
 
-def made(**fields: Any):
-    return describe(dataclasses.make_dataclass("Made", fields.items()))
+def made(**fields: Any) -> dict[str, Any]:
+    return declared(dataclasses.make_dataclass("Made", fields.items()))
+
+
+def declared(event_type: type) -> dict[str, Any]:
+    declaration = describe(event_type)
+    assert declaration is not None
+    return declaration
 
 
 @pytest.mark.parametrize(
@@ -120,7 +127,7 @@ def made(**fields: Any):
         (made(a=int), made(a=int, c=float), "c", None, "float"),
         (made(a=int, b=int), made(a=str, b=str), "a", "int", "str"),
         (None, made(a=int), None, None, made(a=int)["name"]),
-        (describe(Trade), made(symbol=str), None, describe(Trade)["name"], made(a=int)["name"]),
+        (describe(Trade), made(symbol=str), None, declared(Trade)["name"], made(a=int)["name"]),
     ],
 )
 def test_differences_have_names(defined, asked, field, expected, got):

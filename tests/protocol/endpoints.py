@@ -11,7 +11,7 @@ from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowReceiver, FlowSender, SentPack
 from echannel_ray.protocol.gathering import PICKLED, PLAIN, Columns, Gather
 from echannel_ray.protocol.receiving import Delivered, Receiver, Reception
-from echannel_ray.protocol.sending import BLOCK, RAISE, NEVER, Recipient, Sender, SenderStream
+from echannel_ray.protocol.sending import BLOCK, NEVER, RAISE, Recipient, Sender, SenderStream
 from tests.protocol.network import End, Network
 
 TICK_SECONDS = 0.1
@@ -20,7 +20,7 @@ CHUNK = 64
 
 
 class Event(tuple):
-    """(endpoint, stream, sequence, size, whether it travels in chunks): what is published here."""
+    """(endpoint, stream, sequence, size): what is published here. Its size is only said: so large ones cost nothing."""
 
 
 class Published:
@@ -30,7 +30,7 @@ class Published:
         self.endpoint = endpoint
         self.stream = stream
         self.sizes: list[int] = []  # by sequence - 1
-        self.pending: deque[tuple[int, bool]] = deque()  # publishes that wait for room
+        self.pending: deque[int] = deque()  # publishes that wait for room
         self.killed = False
         self.closing = False
         self.finished = False
@@ -92,6 +92,9 @@ class Endpoint:
             for flow in self.sender.flows.values():
                 self._declare(flow)
             self._probe([*self.sender.flows.values()], at_once=True)
+            for received in self.receiver.flows.values():
+                me = [(self.node, self.number)]
+                self.send(frames.flow_declaration(received.endpoint, received.flow, received.node, me))
         self.flush()
 
     def send(self, data: bytes) -> None:
@@ -103,21 +106,18 @@ class Endpoint:
 
     # ---- publishing ----
 
-    def publish(self, published: Published, size: int, large: bool = False) -> None:
+    def publish(self, published: Published, size: int) -> None:
         """Publish, or wait in line."""
-        published.pending.append((size, large))
+        published.pending.append(size)
         self.pump(published)
 
     def pump(self, published: Published) -> None:
         """Publish what waits, as far as there is room."""
         stream = published.stream
         while published.pending and not stream.closed:
-            size, large = published.pending[0]
-            large = large and self.link is not None
-            event = Event((self.number, stream.number, published.last + 1, size, large))
-            if large:
-                self.flush()
-            if not large and stream.published_bytes + size <= stream.limit_bytes:
+            size = published.pending[0]
+            event = Event((self.number, stream.number, published.last + 1, size))
+            if size <= frames.CHUNK_BYTES and stream.published_bytes + size <= stream.limit_bytes:
                 gather = stream.gather
                 assert gather is not None and stream.limit_bytes != NEVER
                 if gather.stream is not stream or gather.kind != PICKLED * (size % 2):
@@ -138,7 +138,7 @@ class Endpoint:
             published.pending.popleft()
             published.sizes.append(size)
             self._check_windows(stream, size)
-            if large or self.network.rng.random() < 0.3:
+            if self.network.rng.random() < 0.3:
                 self.flush()
             elif not self._flush_due:
                 self._flush_due = True
@@ -152,13 +152,14 @@ class Endpoint:
                 outstanding = stream.published_bytes - recipient.handled_mark
             else:
                 outstanding = recipient.outstanding_bytes
-            alone = outstanding == size or (recipient.route is not None and len(recipient.sent) == 1)
+            # An event larger than the window passes alone; a laggard may have begun with one, and got nothing since.
+            alone = outstanding == size or (recipient.route is not None and len(recipient.sent) <= 1)
             assert outstanding <= stream.window_bytes or alone, (recipient.subscription, outstanding)
 
     def flush(self) -> None:
-        """Send what is gathered. Without a link it goes on gathering, bounded by the windows."""
+        """Send what is gathered. Without a link it is kept, numbered, and lost: probes find that out later."""
         self._flush_due = False
-        if self.link is None or self.dead:
+        if self.dead:
             return
         for flow in self.sender.new_flows:
             self._declare(flow)
@@ -168,18 +169,21 @@ class Endpoint:
                 self._send_pack(self.sender.flows[number], gather)
         for flow in self.sender.ended_flows():
             self.send(frames.frame(frames.FLOW_ENDED, frames.KEY.pack(self.number, flow.number)))
-        self.wake()
+        if self._is_busy():
+            self.wake()
 
     def _send_pack(self, flow: FlowSender, gather: Gather) -> None:
+        has_large = gather.has_large
         columns = gather.take()
         for entry in columns.control:
             if entry[0] == "route":
                 self._wires[entry[1]] = self.sender.streams.get(entry[2]) or self._wires[entry[1]]
-        if any(isinstance(event, Event) and event[4] for event in columns.events):
-            assert len(columns.events) == 1, "a large event travels alone"
-            if columns.control:
-                self._send_body(flow, 0, columns._replace(streams=[], firsts=[], counts=[], marks=[], kinds=b"", events=[]))
-            self._send_chunks(flow, columns)
+        if has_large:
+            for part in split(columns):
+                if any(isinstance(event, Event) and event[3] > frames.CHUNK_BYTES for event in part.events):
+                    self._send_chunks(flow, part)
+                else:
+                    self._send_body(flow, 0, part)
         else:
             self._send_body(flow, 0, columns)
         for wire in columns.streams:
@@ -329,6 +333,8 @@ class Endpoint:
         flow = self.sender.flows.get(frames.KEY.unpack(body)[1])
         if flow is not None:
             self._declare(flow)
+        else:
+            self.send(frames.frame(frames.FLOW_ENDED, body))
 
     def _restored(self, flags: int, body: bytes) -> None:
         (node,) = frames.NUMBER.unpack(body)
@@ -391,7 +397,7 @@ class Endpoint:
     def _awaited(self, published: Published) -> list[Recipient]:
         """Those whose credit somebody waits for: full windows, laggards, and members of groups with work in hand."""
         stream = published.stream
-        plain = stream.full_recipients(published.pending[0][0]) if published.pending else []
+        plain = stream.full_recipients(published.pending[0]) if published.pending else []
         return [*plain, *stream.laggards, *(m for members in stream.groups.values() for m in members if m.sent)]
 
     def _ask(self, stream: SenderStream, recipient: Recipient) -> None:
@@ -417,8 +423,9 @@ class Endpoint:
             if published.drains and self.is_drained(published):
                 for sequence in published.drains:
                     self.drained(published, sequence)
+                is_last = published.drains[-1] == published.last
                 published.drains.clear()
-                if published.closing:
+                if published.closing and is_last and not published.pending:
                     published.finished = True
                     self.sender.close_stream(stream)
         self.flush()
@@ -431,3 +438,24 @@ class Endpoint:
         if any(r.gap or r.backlog or (r.sent and r.consumer.group) for r in stream.recipients.values()):
             return False
         return all(flow.lowest_acked >= number for flow, number in published.flow_marks.items())
+
+
+def split(columns: Columns) -> list[Columns]:
+    """The packs that become of one with large events, each of which has a run of its own."""
+    parts = [Columns(columns.control, [], [], [], [], b"", 0, [])]
+    kinds = columns.kinds or bytes((PLAIN,))
+    offset = 0
+    for i, count in enumerate(columns.counts):
+        events = columns.events[offset : offset + count]
+        kind = bytes((kinds[offset] if len(kinds) > 1 else kinds[0],)) * count
+        run = Columns([], [columns.streams[i]], [columns.firsts[i]], [count], [columns.marks[i]], kind, 0, events)
+        if isinstance(events[0], Event) and events[0][3] > frames.CHUNK_BYTES:
+            parts += [run, Columns([], [], [], [], [], b"", 0, [])]
+        else:
+            last = parts[-1]
+            for mine, more in zip(last[1:5], run[1:5], strict=True):
+                mine.extend(more)
+            last.events.extend(events)
+            parts[-1] = last._replace(kinds=last.kinds + kind)
+        offset += count
+    return [part for part in parts if part.events or part.control]

@@ -199,8 +199,8 @@ class World:
 
     def _confirm(self) -> None:
         for subscription, version in [*self._waiting]:
-            concerned = [p for p in self.published if p.stream.channel == subscription.channel and not p.killed]
-            if all(p.finished or p.stream.version >= (1, version) for p in concerned):
+            concerned = [p for p in self.published if p.stream.channel == subscription.channel]
+            if all(p.killed or p.finished or p.stream.version >= (1, version) for p in concerned):
                 self._waiting.remove((subscription, version))
                 if subscription.closed or subscription.dead:
                     continue
@@ -246,7 +246,7 @@ class World:
                 self._push(channel)
         self._confirm()
 
-    def kill_relay(self, node: Node, seconds: float) -> None:
+    def kill_relay(self, node: Node, seconds: float | None) -> None:
         """The concentrator dies with all that it knew, and is started again after a while."""
         if node.relay is None:
             return
@@ -256,13 +256,14 @@ class World:
         for end in node.links:
             self.network.died(end)
         node.links.clear()
-        self.network.after(seconds, self._start_relay, node)
+        if seconds is not None:
+            self.network.after(seconds, self._start_relay, node)
 
     def kill_node(self, node: Node) -> None:
         """Everything on a node dies; after a while the others are sure of it."""
         if node.dead:
             return
-        self.kill_relay(node, float("inf"))
+        self.kill_relay(node, None)
         node.dead = True
         for endpoint in node.endpoints.values():
             if not endpoint.dead:

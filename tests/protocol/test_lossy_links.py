@@ -13,6 +13,7 @@ from tests.protocol.simulation import World
 
 RUNS = int(os.environ.get("RUNS", "300"))
 SEED = os.environ.get("SEED")
+LARGE = 300_000
 FAULTS = {
     "none": (),
     "relays": ("relay",),
@@ -65,7 +66,7 @@ class Script:
     def open(self) -> None:
         endpoint = self._endpoint()
         if endpoint is not None:
-            window = self.rng.choice((60, 300, 2000))
+            window = self.rng.choice((60, 300, 2000, 700_000))
             self.world.open_stream(endpoint, self.rng.choice(self.channels), self.rng.choice(self.policies), window)
 
     def publish(self) -> None:
@@ -73,7 +74,7 @@ class Script:
         if published is not None:
             endpoint = self.world.endpoints[published.endpoint]
             for _ in range(self.rng.choice((1, 1, 3, 10))):
-                endpoint.publish(published, self.rng.randint(1, 80), large=self.rng.random() < 0.05)
+                endpoint.publish(published, self.rng.randint(1, 80) + LARGE * (self.rng.random() < 0.05))
 
     def subscribe(self) -> None:
         endpoint = self._endpoint()

@@ -1,0 +1,530 @@
+"""The concentrator: the hub of its node, and the only part that talks to Ray's actors on behalf of the node's processes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from echannel_ray import errors
+from echannel_ray.actors.bootstrap import ask, describe_this_actor, name_server_name, ray_nodes
+from echannel_ray.ids import WIRE_VERSION, node_number
+from echannel_ray.protocol import frames, messages
+from echannel_ray.protocol.messages import ConcentratorInfo, Directory, Push, Registrations
+from echannel_ray.protocol.naming import slot_of
+from echannel_ray.protocol.relay import Relay
+from echannel_ray.runtime.hub import Hub, HubLink
+from echannel_ray.transport import wire
+from echannel_ray.transport.presence import forget_endpoint, former_endpoints, note_endpoint
+from echannel_ray.transport.security import Credentials
+from echannel_ray.transport.tcp import TcpListener, connect_tcp
+from echannel_ray.transport.unix import SocketDirectory, UnixListener
+
+logger = logging.getLogger(__name__)
+
+SOCKET_NAME = "concentrator"
+# A node's concentrator without endpoints stays so long, since the next process often comes soon; then it retires, so that an
+# autoscaler can remove the node.
+LINGER_SECONDS = 30.0
+PEER_TIMEOUT_SECONDS = 30.0
+_DIAL_SECONDS = 2.0
+_DIAL_AGAIN_SECONDS = 0.2
+_WATCH_SECONDS = 0.25
+# What nobody confirmed in this time is asked for again by the manager.
+_PUSH_SECONDS = 20.0
+_REQUEST_SECONDS = 3600.0
+_RECOVERY_SECONDS = 5.0
+
+
+class Concentrator:
+    """The hub of its node: all endpoints of the node link to it; an actor, one per node and namespace."""
+
+    def __init__(self, namespace: str, ray_node_id: str, linger_seconds: float = LINGER_SECONDS) -> None:
+        self._namespace = namespace
+        self._ray_node_id = ray_node_id
+        self._node = node_number(ray_node_id)
+        self._linger_seconds = linger_seconds
+        self._incarnation = time.time_ns() // 1_000_000  # rises with every start
+        self._loop = asyncio.get_event_loop()
+        self._relay = Relay(self._node)
+        self._hub = Hub(namespace, self._node, self._incarnation, self._relay, self)
+        self._serving = asyncio.Event()
+        self._recovered = asyncio.Event()
+        self._registrations: dict[int, dict[str, Registrations]] = {}  # endpoint -> channel -> what it has open
+        self._definitions: dict[str, messages.Definition] = {}
+        self._pids: dict[int, int] = {}
+        self._attached: dict[int, asyncio.Event] = {}  # former endpoints, until they are back or gone
+        self._pushes: dict[tuple[int, int], asyncio.Future[Any]] = {}
+        self._push_numbers = itertools.count(1)
+        self._info: ConcentratorInfo | None = None
+        self._listeners: list[UnixListener | TcpListener] = []
+        self._directory: Directory | None = None
+        self._credentials: Credentials | None = None
+        self._dialling: set[int] = set()
+        self._lost_at: dict[int, float] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._idle_since = time.monotonic()
+        self._retiring = False
+        # Ray runs this constructor on the actor's loop, also when it restarts the actor.
+        self._in_background(self._start())
+
+    async def _start(self) -> None:
+        self._directory_path = SocketDirectory(self._namespace, self._node)
+        self._expect_former_endpoints()
+        endpoints = UnixListener(self._directory_path.socket_path(SOCKET_NAME))
+        self._listeners.append(endpoints)
+        self._hub.add_listener(endpoints)
+        self._hub.start()
+        peers = await self._join()
+        self._listeners.append(peers)
+        self._hub.post(lambda: self._hub.add_listener(peers))
+        self._serving.set()
+        self._in_background(self._watch())
+
+    async def _join(self) -> TcpListener:
+        host = _own_host(self._ray_node_id)
+        # The certificate comes with joining, and joining names the port: so the port is taken first.
+        probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        probe.bind((host, 0))
+        port = probe.getsockname()[1]
+        self._info = ConcentratorInfo(
+            node=self._node,
+            ray_node_id=self._ray_node_id,
+            actor_name=describe_this_actor()["name"] or "",
+            host=host,
+            port=port,
+            raylet_port=_raylet_port(self._ray_node_id),
+            pid=os.getpid(),
+            incarnation=self._incarnation,
+        )
+        directory, credentials = await self._ask_until_answered(
+            name_server_name(self._namespace), "join", self._info
+        )
+        probe.close()
+        self._credentials = credentials
+        listener = TcpListener(host, port, credentials)
+        await self._take_directory(directory)
+        return listener
+
+    def _expect_former_endpoints(self) -> None:
+        dead = []
+        for former in former_endpoints(self._directory_path):
+            if former.alive:
+                self._relay.expected.add(former.endpoint_id)
+                self._pids[former.endpoint_id] = former.pid
+                self._attached[former.endpoint_id] = asyncio.Event()
+            else:
+                dead.append(former.endpoint_id)
+        if dead:
+            self._hub.post(lambda: self._relay.presume_gone(dead))
+            self._in_background(self._report_gone(dead))
+        if not self._attached:
+            self._recovered.set()
+
+    # ---- what the hub tells; on its thread ----
+
+    def endpoint_attached(self, hello: wire.Hello) -> None:
+        """See `Owner`."""
+        note_endpoint(self._directory_path, hello.endpoint, hello.pid)
+        self._pids[hello.endpoint] = hello.pid
+        self._loop.call_soon_threadsafe(self._endpoint_is_back, hello.endpoint)
+
+    def endpoint_gone(self, endpoint: int) -> None:
+        """See `Owner`."""
+        self._loop.call_soon_threadsafe(self._in_background, self._let_go(endpoint))
+
+    def peer_attached(self, node: int) -> None:
+        """See `Owner`."""
+        self._loop.call_soon_threadsafe(self._peer_is_back, node)
+
+    def peer_detached(self, node: int) -> None:
+        """See `Owner`."""
+        self._loop.call_soon_threadsafe(self._peer_lost, node)
+
+    def requested(self, endpoint: int, request: int, payload: bytes) -> None:
+        """See `Owner`."""
+        self._loop.call_soon_threadsafe(self._in_background, self._answer(endpoint, request, payload))
+
+    def pushed(self, endpoint: int, push: int, payload: bytes) -> None:
+        """See `Owner`."""
+        self._loop.call_soon_threadsafe(self._push_confirmed, endpoint, push, payload)
+
+    # ---- endpoints ----
+
+    def _endpoint_is_back(self, endpoint: int) -> None:
+        self._registrations.setdefault(endpoint, {})
+        # It counts as back when it has said what it has open: see `_registered`.
+
+    def _mark_recovered(self, endpoint: int) -> None:
+        event = self._attached.pop(endpoint, None)
+        if event is not None:
+            event.set()
+        if not self._attached:
+            self._recovered.set()
+
+    async def _let_go(self, endpoint: int) -> None:
+        self._registrations.pop(endpoint, None)
+        self._pids.pop(endpoint, None)
+        self._mark_recovered(endpoint)
+        for (owner, number), future in [*self._pushes.items()]:
+            if owner == endpoint and not future.done():
+                future.set_result(None)
+                self._pushes.pop((owner, number), None)
+        self._idle_since = time.monotonic()
+        await self._report_gone([endpoint])
+        # Not before the managers know: a successor of this actor must be able to tell them.
+        forget_endpoint(self._directory_path, endpoint)
+
+    async def _report_gone(self, endpoints: Iterable[int]) -> None:
+        gone = [*endpoints]
+        for manager in await self._managers():
+            await self._ask_until_answered(manager, "endpoints_gone", self._node, gone)
+        for endpoint in gone:
+            forget_endpoint(self._directory_path, endpoint)
+
+    async def _answer(self, endpoint: int, request: int, payload: bytes) -> None:
+        try:
+            message = wire.decode(payload)
+            if isinstance(message, wire.Registered):
+                await self._registered(endpoint, message)
+                return
+            answer = wire.encode(await self._perform(endpoint, message))
+        except errors.EChannelError as error:
+            answer = wire.encode_error(error)
+        except wire.MalformedMessage as error:
+            logger.warning("endpoint %016x: %s", endpoint, error)
+            answer = wire.encode_error(errors.EChannelError(str(error)))
+        except Exception as error:
+            logger.exception("a request of endpoint %016x failed", endpoint)
+            answer = wire.encode_error(errors.EChannelError(f"the request failed in the concentrator: {error!r}"))
+        if request:
+            frame = frames.frame(frames.REPLY, frames.REQUEST_ID.pack(request) + answer)
+            self._send_to(endpoint, frame)
+
+    async def _perform(self, endpoint: int, message: Any) -> Any:
+        await self._serving.wait()
+        if isinstance(message, messages.GetStatus):
+            return await self._ask_until_answered(name_server_name(self._namespace), "status")
+        channel: str = message.channel
+        managers = await self._managers()
+        manager = managers[slot_of(channel, len(managers))]
+        answer = await self._ask_until_answered(manager, "request", self._node, endpoint, message)
+        self._note(endpoint, message, answer)
+        return answer
+
+    def _note(self, endpoint: int, message: Any, answer: Any) -> None:
+        """Remember what the endpoint has open now: a manager that was restarted asks for it."""
+        channel = message.channel
+        if isinstance(message, messages.OpenChannel):
+            self._definitions[channel] = answer
+            return
+        held = self._registrations.get(endpoint)
+        definition = self._definitions.get(channel)
+        if held is None or definition is None:
+            return
+        known = held.get(channel) or Registrations(self._node, endpoint, channel, definition, (), ())
+        streams, consumers = set(known.streams), {c[0]: c for c in known.consumers}
+        if isinstance(message, messages.RegisterProducer):
+            streams.add(message.stream)
+        elif isinstance(message, messages.UnregisterProducer):
+            streams.discard(message.stream)
+        elif isinstance(message, messages.Subscribe):
+            consumers[message.subscription] = (message.subscription, message.group, message.pair)
+        elif isinstance(message, messages.Unsubscribe):
+            consumers.pop(message.subscription, None)
+        elif isinstance(message, messages.DeleteChannel):
+            self._definitions.pop(channel, None)
+            held.pop(channel, None)
+            return
+        held[channel] = Registrations(
+            self._node, endpoint, channel, definition, tuple(sorted(streams)), tuple(consumers.values())
+        )
+
+    async def _registered(self, endpoint: int, message: wire.Registered) -> None:
+        held = self._registrations.setdefault(endpoint, {})
+        for each in message.registrations:
+            held[each.channel] = each
+            self._definitions[each.channel] = each.definition
+        if message.complete:
+            if held:
+                await self._serving.wait()
+                managers = await self._managers()
+                for slot, manager in enumerate(managers):
+                    mine = [r for r in held.values() if slot_of(r.channel, len(managers)) == slot]
+                    if mine:
+                        await self._ask_until_answered(manager, "report", mine, self._node, self._incarnation)
+            self._mark_recovered(endpoint)
+
+    def _send_to(self, endpoint: int, frame: bytes) -> None:
+        def send() -> None:
+            link = self._relay.endpoints.get(endpoint)
+            if isinstance(link, HubLink):
+                self._hub.send(link, frame)
+
+        self._hub.post(send)
+
+    # ---- what managers and the name server call ----
+
+    async def ready(self) -> None:
+        """Return when endpoints can link up and their requests are answered."""
+        await self._serving.wait()
+
+    async def push(self, items: list[tuple[int, Push]]) -> list[Any]:
+        """Tell endpoints of this node something, and return what they answer: None for those that are gone."""
+        return await asyncio.gather(*(self._push(endpoint, message) for endpoint, message in items))
+
+    async def _push(self, endpoint: int, message: Push) -> Any:
+        waiting = self._attached.get(endpoint)
+        if waiting is not None:
+            await asyncio.wait_for(waiting.wait(), _PUSH_SECONDS)
+        if endpoint not in self._registrations:
+            return None
+        number = next(self._push_numbers) & 0xFFFFFFFF
+        future = self._pushes[endpoint, number] = self._loop.create_future()
+        self._send_to(endpoint, frames.frame(frames.PUSH, frames.REQUEST_ID.pack(number) + wire.encode(message)))
+        try:
+            return await asyncio.wait_for(future, _PUSH_SECONDS)
+        finally:
+            self._pushes.pop((endpoint, number), None)
+
+    def _push_confirmed(self, endpoint: int, push: int, payload: bytes) -> None:
+        future = self._pushes.pop((endpoint, push), None)
+        if future is not None and not future.done():
+            try:
+                future.set_result(wire.decode(payload))
+            except (wire.MalformedMessage, errors.EChannelError) as error:
+                future.set_exception(error)
+
+    async def registrations(self, slot: int, managers: int) -> list[Registrations]:
+        """What the endpoints of this node have open on the channels of one manager."""
+        # Without those that were attached to a predecessor and are not back yet the answer would be wrong.
+        await asyncio.wait_for(self._recovered.wait(), _RECOVERY_SECONDS)
+        return [
+            each
+            for held in self._registrations.values()
+            for each in held.values()
+            if slot_of(each.channel, managers) == slot and (each.streams or each.consumers)
+        ]
+
+    async def directory_changed(self, directory: Directory) -> None:
+        """Concentrators came or left."""
+        await self._take_directory(directory)
+
+    async def describe(self) -> dict[str, Any]:
+        """Who this is, and how its links are."""
+        suspected = self._hub.suspected()
+        return {
+            **describe_this_actor(),
+            "info": self._info,
+            "directory_epoch": self._directory.epoch if self._directory else 0,
+            "endpoints": len(self._relay.endpoints),
+            "peers": len(self._relay.peers),
+            "flows": len(self._relay.routes),
+            "suspected": [link.node for link in suspected if link.node],
+            "suspected_endpoints": [f"{link.endpoint:016x}" for link in suspected if link.endpoint],
+            "queued_bytes": self._hub.queued_bytes(),
+            "malformed_frames": self._hub.malformed_frames,
+            "refused_links": self._hub.refused_links + sum(each.refused for each in self._listeners),
+            "dropped_frames": self._relay.dropped_frames,
+            "packs_forwarded": self._hub.packs_forwarded,
+            "bytes_between_nodes": self._hub.bytes_between_nodes,
+        }
+
+    async def wire_version(self) -> int:
+        """The version that this part speaks."""
+        return WIRE_VERSION
+
+    async def stop(self) -> None:
+        """Close all links, and leave no file behind; the caller ends the actor."""
+        await asyncio.to_thread(self._hub.stop)
+        for endpoint in [*self._pids]:
+            forget_endpoint(self._directory_path, endpoint)
+        try:
+            os.rmdir(self._directory_path)
+        except OSError:
+            pass  # a successor has begun already
+
+    async def retire(self) -> None:
+        """End for good, if no endpoint has come meanwhile."""
+        import ray
+
+        if self._relay.endpoints or self._relay.expected:
+            self._retiring = False
+            return
+        await self.stop()
+        await self._ask_until_answered(name_server_name(self._namespace), "leave", self._node, self._incarnation)
+        ray.actor.exit_actor()
+
+    # ---- peers ----
+
+    async def _take_directory(self, directory: Directory) -> None:
+        known = self._directory
+        if known is not None and (known.epoch, known.version) >= (directory.epoch, directory.version):
+            return
+        self._directory = directory
+        present = {info.node for info in directory.concentrators}
+        for node in {*self._relay.peers} - present:
+            # It retired, so it had no endpoints; or it is dead.
+            self._hub.post(lambda node=node: self._relay.node_gone(node))
+            self._lost_at.pop(node, None)
+        for info in directory.concentrators:
+            if info.node != self._node and info.node not in self._relay.peers:
+                self._in_background(self._reach(info.node))
+
+    async def _reach(self, node: int) -> None:
+        """Have a link to this peer, or know that it is dead: one of a pair dials, both look whether the other is there."""
+        if node in self._dialling:
+            return
+        self._dialling.add(node)
+        try:
+            while node not in self._relay.peers:
+                info = self._info_of(node)
+                if info is None:
+                    return
+                if self._node < node:
+                    await asyncio.to_thread(self._dial, info)
+                if node in self._relay.peers:
+                    return
+                if await asyncio.to_thread(_is_unreachable, info):
+                    await self._report_dead(node)
+                await asyncio.sleep(_DIAL_AGAIN_SECONDS)
+        finally:
+            self._dialling.discard(node)
+
+    def _dial(self, info: ConcentratorInfo) -> None:
+        assert self._credentials is not None
+        try:
+            connection = connect_tcp(info.host, info.port, self._credentials, _DIAL_SECONDS)
+        except (OSError, errors.EChannelError) as error:
+            logger.debug("node %016x at %s:%d: %s", info.node, info.host, info.port, error)
+            return
+        if connection.peer.node != info.node:
+            connection.close()
+            return
+        hello = wire.Hello(self._namespace, self._node, 0, os.getpid(), self._incarnation)
+        adopted = threading.Event()
+
+        def adopt() -> None:
+            self._hub.adopt(connection, hello)
+            adopted.set()
+
+        self._hub.post(adopt)
+        deadline = time.monotonic() + _DIAL_SECONDS
+        while info.node not in self._relay.peers and time.monotonic() < deadline:
+            if not adopted.wait(0.02):
+                continue
+            threading.Event().wait(0.01)
+
+    async def _report_dead(self, node: int) -> None:
+        dead = await self._ask_until_answered(name_server_name(self._namespace), "node_gone", node)
+        if dead:
+            self._hub.post(lambda: self._relay.node_gone(node))
+
+    def _peer_is_back(self, node: int) -> None:
+        self._lost_at.pop(node, None)
+
+    def _peer_lost(self, node: int) -> None:
+        self._lost_at[node] = time.monotonic()
+        if self._info_of(node) is not None:
+            self._in_background(self._reach(node))
+
+    def _info_of(self, node: int) -> ConcentratorInfo | None:
+        if self._directory is None:
+            return None
+        return next((info for info in self._directory.concentrators if info.node == node), None)
+
+    # ---- watching ----
+
+    async def _watch(self) -> None:
+        while not self._retiring:
+            await asyncio.sleep(_WATCH_SECONDS)
+            now = time.monotonic()
+            for endpoint in [*self._relay.expected]:
+                pid = self._pids.get(endpoint)
+                if pid is None or not _runs(pid):
+                    self._hub.post(lambda endpoint=endpoint: self._relay.presume_gone([endpoint]))
+                    self._in_background(self._let_go(endpoint))
+            for node, lost_at in [*self._lost_at.items()]:
+                if now - lost_at > PEER_TIMEOUT_SECONDS:
+                    self._hub.post(lambda node=node: self._relay.node_gone(node))
+                    del self._lost_at[node]
+            for link in self._hub.suspected():
+                if link.node and now - link.heard_at > PEER_TIMEOUT_SECONDS:
+                    self._hub.post(lambda link=link: self._hub.disconnect(link))
+            if self._relay.endpoints or self._relay.expected:
+                self._idle_since = now
+            elif now - self._idle_since > self._linger_seconds:
+                self._retiring = True
+                self._in_background(self._retire_soon())
+
+    async def _retire_soon(self) -> None:
+        import ray
+
+        # Only a method that was called can end its actor.
+        await ray.get_runtime_context().current_actor.retire.remote()
+
+    # ---- asking ----
+
+    async def _managers(self) -> tuple[str, ...]:
+        await self._serving.wait()
+        assert self._directory is not None
+        return self._directory.managers
+
+    async def _ask_until_answered(self, name: str, method: str, *args: Any) -> Any:
+        while True:
+            try:
+                return await ask(name, method, *args, timeout=_REQUEST_SECONDS)
+            except errors.EChannelError:
+                raise
+            except Exception as error:
+                logger.warning("%s does not answer %r: %s", name, method, error)
+                await asyncio.sleep(_DIAL_AGAIN_SECONDS)
+
+    def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("the concentrator of node %016x: %r", self._node, task.exception(), exc_info=task.exception())
+
+
+def _own_host(ray_node_id: str) -> str:
+    return next(str(node["NodeManagerAddress"]) for node in ray_nodes() if node["NodeID"] == ray_node_id)
+
+
+def _raylet_port(ray_node_id: str) -> int:
+    return next(int(node["NodeManagerPort"]) for node in ray_nodes() if node["NodeID"] == ray_node_id)
+
+
+def _is_unreachable(info: ConcentratorInfo) -> bool:
+    """Whether both the concentrator's and the raylet's port refuse: then the node is dead, not silent."""
+    return _refuses(info.host, info.port) and _refuses(info.host, info.raylet_port)
+
+
+def _refuses(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1.0).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False  # unreachable or slow: silent, which is not dead
+    return False
+
+
+def _runs(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+

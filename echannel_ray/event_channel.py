@@ -1,0 +1,222 @@
+"""Event channels: opening them, and making producers and subscriptions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors, options
+from echannel_ray.formats import types
+from echannel_ray.ids import check_channel_name, check_group_name, check_namespace
+from echannel_ray.options import Packing
+from echannel_ray.producer import Producer
+from echannel_ray.protocol import messages
+from echannel_ray.protocol.sending import OVERFLOW_POLICIES
+from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
+from echannel_ray.runtime.loops import handler_loop
+from echannel_ray.runtime.mailbox import Mailbox
+from echannel_ray.runtime.pulling import PullMailbox
+from echannel_ray.session import Session, session_for
+from echannel_ray.subscription import Subscription, no_eager_handlers
+
+if TYPE_CHECKING:
+    from echannel_ray.models import ChannelStats
+
+
+def channel(
+    name: str, event_type: Any = None, *, namespace: str | None = None, packing: Packing | None = None
+) -> EventChannel:
+    """The channel of this name: created on first use (with these options), opened afterwards."""
+    check_channel_name(name)
+    if namespace is not None:
+        check_namespace(namespace)
+    if packing is not None and not isinstance(packing, Packing):
+        raise TypeError(f"packing is a Packing, not {type(packing).__name__}: packing=echannel_ray.Packing(degree=64)")
+    session = session_for(namespace)
+    opened = EventChannel(session.namespace, name, event_type, packing)
+    opened._open(session)
+    return opened
+
+
+class EventChannel:
+    """A channel of a namespace; it may be passed to Ray actors and tasks, and opens itself there."""
+
+    def __init__(self, namespace: str, name: str, event_type: Any, packing: Packing | None) -> None:
+        """Use `echannel_ray.channel`."""
+        self._namespace = namespace
+        self._name = name
+        self._event_type = event_type
+        self._packing = packing
+        self._definition: messages.Definition | None = None
+
+    def __reduce__(self) -> Any:
+        return EventChannel, (self._namespace, self._name, self._event_type, self._packing)
+
+    def __repr__(self) -> str:
+        return f"<channel {self._namespace}/{self._name}>"
+
+    @property
+    def name(self) -> str:
+        """Its name within its namespace."""
+        return self._name
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that it belongs to."""
+        return self._namespace
+
+    @property
+    def event_type(self) -> Any:
+        """The type of its events, as given when this handle was opened; None on an untyped channel."""
+        return self._event_type
+
+    def schema(self) -> dict[str, str] | None:
+        """Field names and types of its events, known without the class; None on an untyped channel."""
+        definition = self._defined()
+        return dict(definition.type_schema["fields"]) if definition.type_schema else None
+
+    def stats(self) -> ChannelStats:
+        """Counters over all processes."""
+        from echannel_ray.models import ChannelStats
+
+        answer = self._session().endpoint.requests.ask(messages.GetChannelStats(self._name))
+        return ChannelStats.model_validate({**answer, "channel": self._name})
+
+    def delete(self) -> None:
+        """Delete it for everybody: producers and subscriptions get `ChannelDeleted`."""
+        self._session().endpoint.requests.ask(messages.DeleteChannel(self._name))
+
+    # ---- producing ----
+
+    def producer(
+        self,
+        overflow: str = "block",
+        services: dict[Any, Any] | None = None,
+        delegate: Callable[[str], Any] | None = None,
+        admission: Any = None,
+    ) -> Producer:
+        """A producer of this process. `overflow` is what it does when a consumer's window is full:
+        "block", "raise", "drop_newest" or "drop_oldest". `services`, `delegate` and `admission` concern modulators only.
+        """
+        if overflow not in OVERFLOW_POLICIES:
+            raise ValueError(f"overflow is one of {', '.join(OVERFLOW_POLICIES)}, not {overflow!r}")
+        session = self._session()
+        packing = options.packing_of(self._defined().options)
+        endpoint = session.endpoint
+        producer = Producer(
+            endpoint, self._name, overflow, options.DEFAULT_WINDOW_BYTES, packing.degree, packing.interval_seconds
+        )
+        try:
+            membership = endpoint.requests.ask(messages.RegisterProducer(self._name, producer.stream.number))
+        except BaseException:
+            with endpoint.lock:
+                endpoint.sender.close_stream(producer.stream)
+                endpoint.publishers.pop(producer.stream.number, None)
+            raise
+        with endpoint.lock:
+            known = endpoint.memberships.get(self._name)
+            if known is None or (known.epoch, known.version) < (membership.epoch, membership.version):
+                endpoint.membership_pushed(membership)
+            producer.apply(endpoint.memberships[self._name])
+        endpoint.outgoing.write()
+        return producer
+
+    # ---- consuming ----
+
+    def subscribe(
+        self,
+        handler: Callable[[Any], Any] | None = None,
+        *,
+        modulator: Any = None,
+        demodulator: Any = None,
+        event_type: Any = None,
+        group: str | None = None,
+        on_error: Callable[[Any], Any] | None = None,
+        timeout: float | None = None,
+    ) -> Subscription:
+        """Consume: `handler(event)` is called for each event, or, without a handler, events are pulled from the subscription.
+
+        When this returns, every event whose `publish` begins afterwards, anywhere, reaches it.
+        """
+        if handler is not None and not callable(handler):
+            raise TypeError(f"a handler is a function or coroutine function of one event, not {type(handler).__name__}")
+        if on_error is not None and not callable(on_error):
+            raise TypeError(f"on_error is a function of one error, not {type(on_error).__name__}")
+        if group is not None:
+            check_group_name(group)
+        if modulator is not None or demodulator is not None:
+            raise no_eager_handlers()
+        session = self._session()
+        if event_type is not None:
+            types.compare(self._name, self._defined().type_schema, types.describe(event_type))
+        mailbox = self._mailbox(session, handler, group)
+        mailbox.on_error = on_error
+        endpoint = session.endpoint
+        endpoint.open_mailbox(mailbox)
+        try:
+            membership = endpoint.requests.ask(
+                messages.Subscribe(self._name, mailbox.number, group, mailbox.pair),
+                timeout,
+                f"the subscription of channel {self._name!r}",
+            )
+        except BaseException:
+            endpoint.requests.tell(messages.Unsubscribe(self._name, mailbox.number, {}))
+            endpoint.close_mailbox(mailbox)
+            raise
+        with endpoint.lock:
+            endpoint.membership_pushed(membership)
+        endpoint.outgoing.write()
+        return Subscription(session, mailbox)
+
+    async def asubscribe(self, handler: Callable[[Any], Any] | None = None, **keywords: Any) -> Subscription:
+        """As `subscribe`, without holding up the event loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, lambda: _on_loop(loop, self.subscribe, handler, keywords))
+
+    def derive(self, modulator: Any, params: Any = None) -> EventChannel:
+        """A derived channel."""
+        raise no_eager_handlers()
+
+    def _mailbox(self, session: Session, handler: Callable[[Any], Any] | None, group: str | None) -> Mailbox:
+        endpoint = session.endpoint
+        number = endpoint.new_subscription()
+        if handler is None:
+            return PullMailbox(endpoint, number, self._name, group, "")
+        if _is_coroutine_function(handler):
+            return CoroutineMailbox(endpoint, number, self._name, group, "", handler, handler_loop())
+        return FunctionMailbox(endpoint, number, self._name, group, "", handler)
+
+    # ---- opening ----
+
+    def _session(self) -> Session:
+        session = session_for(self._namespace)
+        if self._definition is None or self._name not in session.endpoint.definitions:
+            self._open(session)
+        return session
+
+    def _open(self, session: Session) -> None:
+        schema = types.describe(self._event_type) if self._event_type is not None else None
+        request = messages.OpenChannel(self._name, schema, options.as_dict(self._packing))
+        definition = session.endpoint.requests.ask(request)
+        self._definition = definition
+        session.endpoint.definitions[self._name] = definition
+
+    def _defined(self) -> messages.Definition:
+        if self._definition is None:
+            self._session()
+        if self._definition is None:
+            raise errors.Disconnected(f"channel {self._name!r} could not be opened")
+        return self._definition
+
+
+def _is_coroutine_function(handler: Callable[[Any], Any]) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+
+
+def _on_loop(
+    loop: asyncio.AbstractEventLoop, subscribe: Callable[..., Subscription], handler: Any, keywords: dict[str, Any]
+) -> Subscription:
+    with handler_loop.of(loop):
+        return subscribe(handler, **keywords)

@@ -1,0 +1,97 @@
+"""What `status()` and `stats()` tell, as models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Part(BaseModel):
+    """One actor of a namespace."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    pid: int = 0
+    node_id: str = ""
+    restarts: int = 0
+    endpoints: int = 0
+    error: str | None = None  # why it did not answer; the other fields are empty then
+
+
+class Manager(Part):
+    """A channel manager."""
+
+    state: str = ""
+    channels: list[str] = Field(default_factory=list)
+
+
+class ConcentratorPart(Part):
+    """A concentrator, and how its links are."""
+
+    peers: int = 0
+    flows: int = 0
+    suspected_endpoints: list[str] = Field(default_factory=list)
+    queued_bytes: int = 0
+    malformed_frames: int = 0
+    refused_links: int = 0
+    dropped_frames: int = 0
+    packs_forwarded: int = 0
+    bytes_between_nodes: int = 0
+
+
+class Node(BaseModel):
+    """A node of the Ray cluster."""
+
+    node_id: str
+    alive: bool
+    joined: bool
+    suspected: bool
+
+
+class Status(BaseModel):
+    """A namespace and all its parts."""
+
+    namespace: str
+    name_server: Part
+    managers: list[Manager]
+    concentrators: list[ConcentratorPart]
+    channels: list[str]
+    nodes: list[Node]
+
+
+class ChannelStats(BaseModel):
+    """Counters of a channel, summed over all processes that are there and those that left in order."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    channel: str
+    producers: int = 0
+    consumers: int = 0
+    events_published: int = 0
+    events_delivered: int = 0
+    events_dropped: int = 0
+    events_failed: int = 0
+    bytes_published: int = 0
+    bytes_between_nodes: int = 0
+    packs_sent: int = 0
+    packing_degree: dict[str, float] = Field(default_factory=dict)
+    derived: dict[str, ChannelStats] = Field(default_factory=dict)
+    blocked_producers: int = 0
+
+
+class SubscriptionStats(BaseModel):
+    """What one subscription has seen."""
+
+    received: int
+    handled: int
+    failed: int
+    dropped: int
+    duplicates: int
+    pending: int
+
+
+def status_of(described: dict[str, Any]) -> Status:
+    """The name server's description as a model."""
+    return Status.model_validate(described)

@@ -1,0 +1,61 @@
+"""The public face of a producer."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from echannel_ray import errors
+from echannel_ray.protocol.messages import UnregisterProducer
+from echannel_ray.runtime.publisher import Publisher
+
+
+class Producer(Publisher):
+    """Publishes events on one channel; made by `EventChannel.producer`. Also a context manager, which closes it."""
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a producer belongs to its process: pass the channel instead, and call channel.producer() in the other process"
+        )
+
+    def __repr__(self) -> str:
+        return f"<producer {self.name} of channel {self.channel!r}{' (closed)' if self.stream.closed else ''}>"
+
+    def close(self, timeout: float | None = None) -> None:
+        """Drain, and leave the channel. A second call does nothing."""
+        if self.stream.closed:
+            return
+        endpoint = self.endpoint
+        if endpoint.closed or endpoint.broken is not None:
+            self.stream.closed = True
+            return
+        try:
+            if not self.stream.deleted:
+                self.drain(timeout)
+        finally:
+            with endpoint.lock:
+                endpoint.flush_all()
+                totals = self.counters()
+                endpoint.sender.close_stream(self.stream)
+                endpoint.publishers.pop(self.stream.number, None)
+                endpoint.flush_all()
+                endpoint.room.notify_all()
+            endpoint.outgoing.write()
+        try:
+            endpoint.requests.ask(UnregisterProducer(self.channel, self.stream.number, totals))
+        except errors.ChannelDeleted:
+            pass  # nobody keeps its books any more
+
+    async def aclose(self) -> None:
+        """As `close`, without holding up the event loop."""
+        import asyncio
+
+        await asyncio.get_running_loop().run_in_executor(None, self.close)

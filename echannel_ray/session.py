@@ -1,0 +1,304 @@
+"""Joining a namespace and leaving it: one session per process and namespace."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import ray
+
+from echannel_ray import errors
+from echannel_ray.actors import bootstrap
+from echannel_ray.actors.concentrator import SOCKET_NAME
+from echannel_ray.ids import check_namespace, node_number
+from echannel_ray.protocol import frames, messages
+from echannel_ray.runtime.endpoint import Endpoint
+from echannel_ray.runtime.mailbox import Mailbox
+from echannel_ray.transport import wire
+from echannel_ray.transport.connection import Connection
+from echannel_ray.transport.unix import SocketDirectory, connect_unix
+
+DEFAULT_NAMESPACE = "default"
+EXIT_DRAIN_SECONDS = 5.0
+_GREETING_SECONDS = 5.0
+_RECONNECT_PAUSE_SECONDS = 0.02
+# A concentrator that is not back after this was not restarted by Ray: it retired, or its node's record is gone.
+_RESTART_PATIENCE_SECONDS = 4.0
+
+_sessions: dict[str, Session] = {}
+_current: str | None = None
+_lock = threading.RLock()
+_exit_registered = False
+
+
+class Session:
+    """This process in one namespace; also a context manager that leaves at its end."""
+
+    def __init__(self, namespace: str, managers: int) -> None:
+        self.namespace = namespace
+        self._managers = managers
+        context = ray.get_runtime_context()
+        self._ray = _ray_identity()
+        self.ray_node_id: str = context.get_node_id()
+        self._directory = SocketDirectory(namespace, node_number(self.ray_node_id))
+        self.endpoint = Endpoint(namespace, node_number(self.ray_node_id), self._connect)
+        self.endpoint.start()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a session belongs to its process: call echannel_ray.connect() in the other one")
+
+    def __repr__(self) -> str:
+        return f"<echannel_ray session in namespace {self.namespace!r}{' (closed)' if self.endpoint.closed else ''}>"
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can still do something: it was not closed, and Ray is the one that it joined."""
+        return not self.endpoint.closed and self.endpoint.broken is None and _ray_identity() == self._ray
+
+    def close(self, drain_seconds: float | None = None) -> None:
+        """Leave: what was published is drained first (for as long as it takes, or so many seconds)."""
+        global _current
+        with _lock:
+            if _sessions.get(self.namespace) is self:
+                del _sessions[self.namespace]
+                if _current == self.namespace:
+                    _current = None
+        if self.endpoint.closed:
+            return
+        deadline = None if drain_seconds is None else time.monotonic() + drain_seconds
+        for publisher in [*self.endpoint.publishers.values()]:
+            try:
+                publisher.drain(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except (TimeoutError, errors.EChannelError):
+                pass  # as much as could be
+        for mailbox in [*self.endpoint.mailboxes.values()]:
+            mailbox.close()
+        self.endpoint.close()
+
+    def status(self) -> Any:
+        """All parts of the namespace."""
+        from echannel_ray.models import status_of
+
+        return status_of(self.endpoint.requests.ask(messages.GetStatus()))
+
+    def mailbox_closed(self, mailbox: Mailbox, timeout: float | None) -> None:
+        """Take a subscription out of the channel's membership, and then out of this process."""
+        counters = mailbox.counters
+        totals = {"events_delivered": counters.handled, "events_failed": counters.failed}
+        self.endpoint.requests.ask(
+            messages.Unsubscribe(mailbox.channel, mailbox.number, totals), timeout, f"leaving channel {mailbox.channel!r}"
+        )
+
+    # ---- the link ----
+
+    def _connect(self, endpoint: Endpoint) -> Connection:
+        """A greeted link to the concentrator of this node; make it, if it is missing."""
+        path = self._directory.socket_path(SOCKET_NAME)
+        first = endpoint.connection is None and endpoint.reconnections == 0
+        patience_until = time.monotonic() + (0.0 if first else _RESTART_PATIENCE_SECONDS)
+        pause = threading.Event()
+        while True:
+            if endpoint.closed:
+                raise errors.Closed("this process has left the namespace", what="session")
+            try:
+                connection = connect_unix(path, 1.0)
+                return _greet(connection, self.namespace, endpoint)
+            except (OSError, errors.Disconnected):
+                pass  # it is being restarted, or there is none
+            if not ray.is_initialized() or _ray_identity() != self._ray:
+                raise errors.Disconnected(
+                    "Ray was shut down, and the event channels of this process with it: call ray.init() and "
+                    "echannel_ray.connect() again"
+                )
+            if time.monotonic() >= patience_until:
+                _make_concentrator(self.namespace, self.ray_node_id, self._managers)
+                patience_until = time.monotonic() + _RESTART_PATIENCE_SECONDS
+            pause.wait(_RECONNECT_PAUSE_SECONDS)
+
+
+def _make_concentrator(namespace: str, ray_node_id: str, managers: int) -> None:
+    try:
+        bootstrap.ensure_managers(namespace, managers)
+        bootstrap.ensure_concentrator(namespace, ray_node_id, managers)
+        name = bootstrap.concentrator_name(namespace, node_number(ray_node_id))
+        bootstrap.call(lambda: bootstrap.find(name), "ready", timeout=bootstrap.ENSURE_TIMEOUT_SECONDS)
+    except TimeoutError as error:
+        raise errors.Disconnected(
+            f"the concentrator of this node did not start in namespace {namespace!r}: {error}. "
+            "Look at `ray list actors` and the worker logs of Ray's session directory"
+        ) from error
+
+
+def _greet(connection: Connection, namespace: str, endpoint: Endpoint) -> Connection:
+    hello = wire.Hello(namespace, endpoint.node, endpoint.id, os.getpid())
+    connection.send((frames.frame(frames.HELLO, wire.encode(hello)),))
+    deadline = time.monotonic() + _GREETING_SECONDS
+    header = _read_exactly(connection, frames.HEADER_BYTES, deadline)
+    try:
+        length, kind, _, magic = frames.HEADER.unpack(header)
+        frames.check_header(length, kind, magic, frames.MAX_GREETING_BYTES)
+        answer = wire.decode(_read_exactly(connection, length, deadline))  # raises what a REFUSED frame says
+    except (frames.MalformedFrame, wire.MalformedMessage) as error:
+        connection.close()
+        raise errors.Disconnected(f"what listens at the concentrator's socket is none: {error}") from error
+    except errors.NotAuthorised as error:
+        connection.close()
+        raise errors.Disconnected(str(error)) from error
+    if not isinstance(answer, wire.Welcome):
+        connection.close()
+        raise errors.Disconnected("the concentrator did not answer the greeting")
+    return connection
+
+
+def _read_exactly(connection: Connection, size: int, deadline: float) -> bytes:
+    data = bytearray(size)
+    have = 0
+    connection.setblocking(True)
+    while have < size:
+        received = connection.recv_into(memoryview(data)[have:])
+        if not received or time.monotonic() > deadline:
+            connection.close()
+            raise errors.Disconnected("the concentrator closed the link")
+        have += received
+    return bytes(data)
+
+
+def _ray_identity() -> tuple[str, str]:
+    if not ray.is_initialized():
+        return ("", "")
+    context = ray.get_runtime_context()
+    return str(context.gcs_address), str(context.get_node_id())
+
+
+def connect(namespace: str = DEFAULT_NAMESPACE, address: str | None = None, *, managers: int = 2) -> Session:
+    """Join a namespace, and make it the one that later calls use. Starts what is missing: Ray, name server, managers, concentrator.
+
+    `managers` is how many channel managers a namespace gets that does not exist yet.
+    """
+    global _current
+    check_namespace(namespace)
+    if not isinstance(managers, int) or not 1 <= managers <= 64:
+        raise ValueError(f"managers is a number from 1 to 64, not {managers!r}")
+    with _lock:
+        _ensure_ray(address)
+        session = _sessions.get(namespace)
+        if session is not None and not session.is_usable:
+            session.endpoint.close()
+            session = None
+        if session is None:
+            session = _sessions[namespace] = Session(namespace, managers)
+            _register_exit()
+        _current = namespace
+        return session
+
+
+def session_for(namespace: str | None) -> Session:
+    """The session that a call uses: of the namespace named, or of the one joined last, or of "default"."""
+    with _lock:
+        wanted = namespace or _current or DEFAULT_NAMESPACE
+        session = _sessions.get(wanted)
+        if session is not None and session.is_usable:
+            return session
+        before = _current
+        session = connect(wanted)
+        _set_current(before or wanted)
+        return session
+
+
+def _set_current(namespace: str) -> None:
+    global _current
+    _current = namespace
+
+
+def disconnect() -> None:
+    """This process leaves all namespaces; what it had published is drained first."""
+    for session in [*_sessions.values()]:
+        session.close()
+
+
+def shutdown(namespace: str | None = None) -> None:
+    """Stop the namespace's name server, managers and concentrators, for all processes of the cluster."""
+    with _lock:
+        wanted = namespace or _current or DEFAULT_NAMESPACE
+        check_namespace(wanted)
+        session = _sessions.get(wanted)
+        if session is not None:
+            session.close(drain_seconds=EXIT_DRAIN_SECONDS)
+        if ray.is_initialized():
+            _stop_parts(wanted)
+
+
+def _stop_parts(namespace: str) -> None:
+    name = bootstrap.name_server_name(namespace)
+    try:
+        bootstrap.find(name)
+    except LookupError:
+        return  # it never existed, or was stopped already
+    bootstrap.call(lambda: bootstrap.find(name), "stop", timeout=30.0)
+    ray.kill(bootstrap.find(name), no_restart=True)
+
+
+def status(namespace: str | None = None) -> Any:
+    """The parts of the namespace: name server, managers, concentrators, channels, nodes."""
+    return session_for(namespace).status()
+
+
+def _ensure_ray(address: str | None) -> None:
+    if _is_ray_client():
+        raise errors.Disconnected(
+            "this driver is a Ray Client (ray://), which is not in the cluster: event channels need a driver or job on a "
+            "node of the cluster, or a gateway (session.gateway()) for clients outside"
+        )
+    if not ray.is_initialized():
+        ray.init(address=address)
+
+
+def _is_ray_client() -> bool:
+    from ray._private.client_mode_hook import client_mode_should_convert
+
+    return bool(client_mode_should_convert())
+
+
+def _register_exit() -> None:
+    # After Ray's own, so that it runs before it: leaving needs Ray's processes.
+    global _exit_registered
+    if not _exit_registered:
+        _exit_registered = True
+        atexit.register(_leave_at_exit)
+        _after_fork(_forget_all)
+
+
+def _leave_at_exit() -> None:
+    for session in [*_sessions.values()]:
+        try:
+            session.close(drain_seconds=EXIT_DRAIN_SECONDS)
+        except errors.EChannelError:
+            pass  # the process ends in any case
+
+
+def _forget_all() -> None:
+    """In the child of a fork: sessions are the parent's; the child joins anew when it first needs to."""
+    global _lock, _current
+    _lock = threading.RLock()
+    for session in _sessions.values():
+        session.endpoint.forget()
+    _sessions.clear()
+    _current = None
+
+
+def _after_fork(action: Callable[[], None]) -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=action)
