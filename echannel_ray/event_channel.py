@@ -81,12 +81,14 @@ class EventChannel:
         """Counters over all processes."""
         from echannel_ray.models import ChannelStats
 
-        answer = self._session().endpoint.requests.ask(messages.GetChannelStats(self._name))
+        session = self._session()
+        answer = session.endpoint.requests.ask(messages.GetChannelStats(self._name, self._defined().incarnation))
         return ChannelStats.model_validate({**answer, "channel": self._name})
 
     def delete(self) -> None:
         """Delete it for everybody: producers and subscriptions get `ChannelDeleted`."""
-        self._session().endpoint.requests.ask(messages.DeleteChannel(self._name))
+        session = self._session()
+        session.endpoint.requests.ask(messages.DeleteChannel(self._name, self._defined().incarnation))
 
     # ---- producing ----
 
@@ -103,13 +105,22 @@ class EventChannel:
         if overflow not in OVERFLOW_POLICIES:
             raise ValueError(f"overflow is one of {', '.join(OVERFLOW_POLICIES)}, not {overflow!r}")
         session = self._session()
-        packing = options.packing_of(self._defined().options)
+        definition = self._defined()
+        packing = options.packing_of(definition.options)
         endpoint = session.endpoint
         producer = Producer(
-            endpoint, self._name, overflow, options.DEFAULT_WINDOW_BYTES, packing.degree, packing.interval_seconds
+            endpoint,
+            self._name,
+            definition.incarnation,
+            overflow,
+            options.DEFAULT_WINDOW_BYTES,
+            packing.degree,
+            packing.interval_seconds,
         )
         try:
-            membership = endpoint.requests.ask(messages.RegisterProducer(self._name, producer.stream.number))
+            membership = endpoint.requests.ask(
+                messages.RegisterProducer(self._name, producer.stream.number, definition.incarnation)
+            )
         except BaseException:
             with endpoint.lock:
                 endpoint.sender.close_stream(producer.stream)
@@ -153,11 +164,12 @@ class EventChannel:
             types.compare(self._name, self._defined().type_schema, types.describe(event_type))
         mailbox = self._mailbox(session, handler, group)
         mailbox.on_error = on_error
+        mailbox.incarnation = self._defined().incarnation
         endpoint = session.endpoint
         endpoint.open_mailbox(mailbox)
         try:
             membership = endpoint.requests.ask(
-                messages.Subscribe(self._name, mailbox.number, group, mailbox.pair),
+                messages.Subscribe(self._name, mailbox.number, group, mailbox.pair, mailbox.incarnation),
                 timeout,
                 f"the subscription of channel {self._name!r}",
             )

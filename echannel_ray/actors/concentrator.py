@@ -392,7 +392,7 @@ class Concentrator:
                 if node in self._relay.peers:
                     return
                 if await asyncio.to_thread(_is_unreachable, info):
-                    await self._report_dead(node)
+                    await self._report_dead(node, waited=False)
                 await asyncio.sleep(_DIAL_AGAIN_SECONDS)
         finally:
             self._dialling.discard(node)
@@ -421,8 +421,9 @@ class Concentrator:
                 continue
             threading.Event().wait(0.01)
 
-    async def _report_dead(self, node: int) -> None:
-        dead = await self._ask_until_answered(name_server_name(self._namespace), "node_gone", node)
+    async def _report_dead(self, node: int, waited: bool) -> None:
+        """Have the name server look as well: only what it finds dead, is. `waited`: silence has lasted long enough."""
+        dead = await self._ask_until_answered(name_server_name(self._namespace), "node_gone", node, waited)
         if dead:
             self._hub.post(lambda: self._relay.node_gone(node))
 
@@ -452,8 +453,8 @@ class Concentrator:
                     self._in_background(self._let_go(endpoint))
             for node, lost_at in [*self._lost_at.items()]:
                 if now - lost_at > PEER_TIMEOUT_SECONDS:
-                    self._hub.post(lambda node=node: self._relay.node_gone(node))
                     del self._lost_at[node]
+                    self._in_background(self._report_dead(node, waited=True))
             for link in self._hub.suspected():
                 if link.node and now - link.heard_at > PEER_TIMEOUT_SECONDS:
                     self._hub.post(lambda link=link: self._hub.disconnect(link))

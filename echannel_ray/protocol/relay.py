@@ -76,6 +76,9 @@ class Relay:
         for key in self._asked.pop(endpoint, ()):
             self._send(link, frames.UNKNOWN_FLOW, key)
         for route in self.routes.values():
+            if route.endpoint == endpoint and route.node == self.node:
+                route.upstream = None  # it declares its flows again; of one that ended while it had no link, it says so
+                self._ask_upstream(route)
             if endpoint in route.local:
                 self._relink(route)
                 self.outbox.append((link, self._declaration(route, self.node)))

@@ -68,6 +68,7 @@ class Endpoint:
         self.deliveries: dict[int, Delivery] = {}
         self.undecodable_seen = False
         self.blocked_publishers = 0
+        self._deleted: list[Mailbox] = []  # of channels that were deleted: closed on the next tick, outside the lock
         self._results: dict[tuple[int, int, int], bytes] = {}
         self._next_delivery = 1
         self._next_subscription = 1
@@ -187,7 +188,15 @@ class Endpoint:
                 self._due_flows = now + 0.05
                 busy |= self._look_after_flows(now)
         self.outgoing.write()
+        while self._deleted:
+            self._end_deleted(self._deleted.pop())
         return busy
+
+    def _end_deleted(self, mailbox: Mailbox) -> None:
+        mailbox.deleted = True
+        self.close_mailbox(mailbox)
+        if mailbox.on_error is not None:
+            mailbox.report(errors.ChannelDeleted(f"channel {mailbox.channel!r} was deleted", channel=mailbox.channel))
 
     def idle_seconds(self) -> float | None:
         """See `crew.Link`."""
@@ -352,6 +361,11 @@ class Endpoint:
             if publisher.channel == membership.channel:
                 publisher.apply(membership)
         self.flush_all()
+        for mailbox in [*self.mailboxes.values()]:
+            if mailbox.channel == membership.channel and (
+                membership.deleted or mailbox.incarnation != membership.incarnation
+            ):
+                self._deleted.append(mailbox)
         self.room.notify_all()
 
     def stats_of(self, channel: str) -> dict[str, int]:

@@ -86,6 +86,7 @@ class Mailbox:
         self.channel = channel
         self.group = group
         self.pair = pair
+        self.incarnation = 0  # of the channel
         self.queue: deque[Item] = deque()
         self.local_pending = 0  # events of this process's producers in the queue: their window is in events
         self.counters = Counters()
@@ -136,9 +137,8 @@ class Mailbox:
         """Events that have arrived and are not handled."""
         return self.counters.received - self.counters.handled - self.counters.failed
 
-    def close(self, deleted: bool = False) -> None:
+    def close(self) -> None:
         """Take and handle nothing any more; whoever delivered what is in the queue is told."""
-        self.deleted = deleted
         self.closed = True
         while self.queue:
             item = self.queue.popleft()

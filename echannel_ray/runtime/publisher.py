@@ -29,10 +29,18 @@ class Publisher:
     """One producer on one channel; any number of threads may use it."""
 
     def __init__(
-        self, endpoint: Endpoint, channel: str, overflow: str, window_bytes: int, max_degree: int, interval_seconds: float
+        self,
+        endpoint: Endpoint,
+        channel: str,
+        incarnation: int,
+        overflow: str,
+        window_bytes: int,
+        max_degree: int,
+        interval_seconds: float,
     ) -> None:
         self.endpoint = endpoint
         self.channel = channel
+        self.incarnation = incarnation
         self.local: tuple[Mailbox, ...] = ()
         self._interval_seconds = interval_seconds
         self._lock = endpoint.lock
@@ -353,7 +361,12 @@ class Publisher:
         if version > self.stream.version:
             self.local = tuple(local)
             self.stream.has_local_consumers = bool(local)
-            endpoint.sender.membership_changed(self.stream, version, remote, membership.deleted)
+            # Another incarnation: deleted, and made again before we heard of it.
+            deleted = membership.deleted or membership.incarnation != self.incarnation
+            if deleted:
+                remote, self.local = [], ()
+                self.stream.has_local_consumers = False
+            endpoint.sender.membership_changed(self.stream, version, remote, deleted)
 
     def counters(self) -> dict[str, int]:
         """What this producer has done so far; under the lock."""

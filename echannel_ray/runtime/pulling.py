@@ -39,9 +39,9 @@ class PullMailbox(Mailbox):
             except RuntimeError:
                 pass  # that loop is closed: nobody waits there any more
 
-    def close(self, deleted: bool = False) -> None:
+    def close(self) -> None:
         """See `Mailbox`."""
-        super().close(deleted)
+        super().close()
         self.notify()
 
     def take(self) -> Message | Gap | None:

@@ -153,7 +153,7 @@ class Endpoint:
             else:
                 outstanding = recipient.outstanding_bytes
             # An event larger than the window passes alone; a laggard may have begun with one, and got nothing since.
-            alone = outstanding == size or (recipient.route is not None and len(recipient.sent) <= 1)
+            alone = outstanding == size or (recipient.route is not None and sum(u.size_bytes > 0 for u in recipient.sent) <= 1)
             assert outstanding <= stream.window_bytes or alone, (recipient.subscription, outstanding)
 
     def flush(self) -> None:
