@@ -99,7 +99,9 @@ class Session:
         counters = mailbox.counters
         totals = {"events_delivered": counters.handled, "events_failed": counters.failed}
         self.endpoint.requests.ask(
-            messages.Unsubscribe(mailbox.channel, mailbox.number, totals), timeout, f"leaving channel {mailbox.channel!r}"
+            messages.Unsubscribe(mailbox.channel, mailbox.number, totals),
+            timeout,
+            f"leaving channel {mailbox.channel!r}",
         )
 
     # ---- the link ----

@@ -96,7 +96,9 @@ class Subscription:
 
     def _pull(self) -> PullMailbox:
         if not isinstance(self._mailbox, PullMailbox):
-            raise TypeError("this subscription has a handler, which gets its events: subscribe() without one to pull them")
+            raise TypeError(
+                "this subscription has a handler, which gets its events: subscribe() without one to pull them"
+            )
         return self._mailbox
 
     # ---- the rest ----
@@ -116,7 +118,9 @@ class Subscription:
         self._check_open()
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._session.endpoint.crew.wait(self._mailbox.when_idle(), deadline):
-            raise TimeoutError(f"{self._mailbox.pending} events of {self._mailbox.channel!r} not handled within {timeout} s")
+            raise TimeoutError(
+                f"{self._mailbox.pending} events of {self._mailbox.channel!r} not handled within {timeout} s"
+            )
 
     def close(self) -> None:
         """End it: no event is handled after this, but for one that is being handled. A second call does nothing."""

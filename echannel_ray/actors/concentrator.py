@@ -103,9 +103,7 @@ class Concentrator:
             pid=os.getpid(),
             incarnation=self._incarnation,
         )
-        directory, credentials = await self._ask_until_answered(
-            name_server_name(self._namespace), "join", self._info
-        )
+        directory, credentials = await self._ask_until_answered(name_server_name(self._namespace), "join", self._info)
         probe.close()
         self._credentials = credentials
         listener = TcpListener(host, port, credentials)
@@ -527,5 +525,3 @@ def _runs(pid: int) -> bool:
             return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     except OSError:
         return False
-
-

@@ -81,13 +81,7 @@ class GetStatus:
 
 
 ManagerRequest = (
-    OpenChannel
-    | DeleteChannel
-    | RegisterProducer
-    | UnregisterProducer
-    | Subscribe
-    | Unsubscribe
-    | GetChannelStats
+    OpenChannel | DeleteChannel | RegisterProducer | UnregisterProducer | Subscribe | Unsubscribe | GetChannelStats
 )
 Request = ManagerRequest | GetStatus
 

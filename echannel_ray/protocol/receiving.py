@@ -109,7 +109,9 @@ class Receiver:
         self.routes: dict[tuple[int, int], WireRoute] = {}  # (endpoint, wire number)
         self.streams: dict[tuple[int, int], ReceivedStream] = {}  # (endpoint, stream)
         self.subscriptions: set[int] = set()
-        self.finished: dict[tuple[int, int, int], int] = {}  # closed members of groups: (endpoint, stream, subscription) -> mark
+        self.finished: dict[
+            tuple[int, int, int], int
+        ] = {}  # closed members of groups: (endpoint, stream, subscription) -> mark
         self.assemblies: dict[tuple[int, int, int], Assembly] = {}  # (endpoint, wire number, sequence)
         self.malformed = 0
         self.refused = 0  # packs that came before the ones that their streams wait for

@@ -47,7 +47,9 @@ class Route:
 
     __slots__ = ("declared", "flow", "gather", "number", "recipients", "redelivers")
 
-    def __init__(self, number: int, flow: FlowSender, gather: Gather, recipients: list[Recipient], redelivers: bool) -> None:
+    def __init__(
+        self, number: int, flow: FlowSender, gather: Gather, recipients: list[Recipient], redelivers: bool
+    ) -> None:
         self.number = number
         self.flow = flow
         self.gather = gather
@@ -275,7 +277,9 @@ class Sender:
     def _reroute(self, stream: SenderStream) -> None:
         """Give the stream the route that its plain recipients need now."""
         plain = [r for r in stream.recipients.values() if r.consumer.group is None and not r.lagging]
-        if [(r.endpoint, r.subscription) for r in plain] != [(r.endpoint, r.subscription) for r in stream.plain_recipients]:
+        if [(r.endpoint, r.subscription) for r in plain] != [
+            (r.endpoint, r.subscription) for r in stream.plain_recipients
+        ]:
             old = stream.route
             stream.route = self._make_route(plain) if plain else None
             stream.gather = stream.route.gather if stream.route else None

@@ -33,7 +33,17 @@ class Receipt:
 class Delivery:
     """A delivered event: `result()` or `await` waits until every consumer's handler has returned."""
 
-    __slots__ = ("_callbacks", "_endpoint", "_failures", "_handled", "_local", "_waiter", "asked_at", "number", "waiting")
+    __slots__ = (
+        "_callbacks",
+        "_endpoint",
+        "_failures",
+        "_handled",
+        "_local",
+        "_waiter",
+        "asked_at",
+        "number",
+        "waiting",
+    )
 
     def __init__(self, endpoint: Endpoint, number: int) -> None:
         self._endpoint = endpoint

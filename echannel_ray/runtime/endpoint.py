@@ -119,7 +119,9 @@ class Endpoint:
         if self.broken is not None:
             raise self.broken
         if self.closed:
-            raise errors.Closed("this process has left the namespace: call echannel_ray.connect() again", what="session")
+            raise errors.Closed(
+                "this process has left the namespace: call echannel_ray.connect() again", what="session"
+            )
 
     def _link_up(self) -> None:
         connection = self._connect(self)
@@ -314,7 +316,9 @@ class Endpoint:
 
     def abandon(self, mailbox: Mailbox) -> None:
         """A mailbox can't handle anything any more, since its event loop is closed."""
-        logger.warning("a subscription of channel %r ends: the event loop that it belongs to is closed", mailbox.channel)
+        logger.warning(
+            "a subscription of channel %r ends: the event loop that it belongs to is closed", mailbox.channel
+        )
         threading.Thread(target=lambda: self.close_mailbox(mailbox), name="echannel-closing", daemon=True).start()
 
     # ---- subscriptions ----

@@ -443,7 +443,9 @@ class Hub:
                 ours=hello.wire_version, theirs=WIRE_VERSION,
             )  # fmt: skip
         if hello.namespace != self.namespace:
-            return errors.NotAuthorised(f"this concentrator serves namespace {self.namespace!r}, not {hello.namespace!r}")
+            return errors.NotAuthorised(
+                f"this concentrator serves namespace {self.namespace!r}, not {hello.namespace!r}"
+            )
         peer = link.connection.peer
         if hello.endpoint:
             if peer.kind == "tcp":

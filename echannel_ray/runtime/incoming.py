@@ -265,9 +265,7 @@ class Incoming:
             endpoint.outgoing.put(frames.frame(frames.UNKNOWN_FLOW, key))
             return
         self._acknowledge(flow)
-        fixed = frames.ANSWER_FIXED.pack(
-            flow.node, owner, number, endpoint.node, endpoint.id, flow.received, probed
-        )
+        fixed = frames.ANSWER_FIXED.pack(flow.node, owner, number, endpoint.node, endpoint.id, flow.received, probed)
         endpoint.outgoing.put(frames.frame(frames.ANSWER, fixed))
 
     def _on_ack(self, flags: int, body: memoryview) -> None:

@@ -121,7 +121,11 @@ class Mailbox:
             if type(item) is LocalEvent and item.producer == producer:
                 before = self.queue[i - 1] if i else None
                 gap = Gap(producer, item.sequence, item.sequence)
-                if type(before) is LocalGap and before.gap.producer == producer and before.gap.last == item.sequence - 1:
+                if (
+                    type(before) is LocalGap
+                    and before.gap.producer == producer
+                    and before.gap.last == item.sequence - 1
+                ):
                     gap = Gap(producer, before.gap.first, item.sequence)
                     del self.queue[i]
                     i -= 1

@@ -336,7 +336,8 @@ class Publisher:
         """Raise where nothing can be published any more."""
         if self.stream.closed:
             raise errors.Closed(
-                f"this producer of channel {self.channel!r} is closed: make another with channel.producer()", what="producer"
+                f"this producer of channel {self.channel!r} is closed: make another with channel.producer()",
+                what="producer",
             )
         if self.stream.deleted:
             raise errors.ChannelDeleted(

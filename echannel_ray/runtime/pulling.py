@@ -90,13 +90,18 @@ class PullMailbox(Mailbox):
             return None
         stream = item.reception.stream
         return Message(
-            event, producer_name(stream.endpoint, stream.number), item.first + index, item.published_at, item.redelivered
+            event,
+            producer_name(stream.endpoint, stream.number),
+            item.first + index,
+            item.published_at,
+            item.redelivered,
         )
 
     def _raise_ended(self) -> None:
         if self.deleted:
             raise ChannelDeleted(
-                f"channel {self.channel!r} was deleted: create it again to go on, and subscribe again", channel=self.channel
+                f"channel {self.channel!r} was deleted: create it again to go on, and subscribe again",
+                channel=self.channel,
             )
         raise Ended
 
