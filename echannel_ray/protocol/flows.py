@@ -77,12 +77,11 @@ class FlowSender:
 
     def acknowledged(self, node: int, number: int, now: float) -> None:
         """A node has all packs up to `number`."""
-        known = self.acked.get(node, number)
-        if number > known:
+        if number > self.acked.get(node, number):
             before = self.lowest_acked
             self.acked[node] = min(number, self.last_sent)
             # Progress of the nodes that are ahead says nothing of the one that may have lost something: it keeps its probe.
-            if known == before:
+            if self.lowest_acked > before:
                 self._release(now)
 
     def endpoint_gone(self, endpoint: int, now: float) -> bool:

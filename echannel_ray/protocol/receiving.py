@@ -119,6 +119,7 @@ class Receiver:
         self._ended: dict[bytes, None] = {}  # flows, the last few thousand
         self._gone: dict[int, None] = {}  # endpoints, the last few thousand
         self._ending: set[ReceivedStream] = set()  # closed, with events still on their way
+        self._skipped: list[Delivered] = []  # gaps that were found out by a declaration, to be told ahead of what comes next
 
     # ---- flows ----
 
@@ -176,6 +177,9 @@ class Receiver:
         if flow.unacked_bytes >= self.ack_bytes:
             flow.ack_wanted = True
         delivered = self._deliver(pack, runs, size_bytes)
+        if self._skipped:
+            delivered = [*self._skipped, *delivered]
+            self._skipped.clear()
         for entry in pack.control:
             if entry[0] == "ended":  # behind the last events, which may be in this very pack
                 self._stream_ended(flow.endpoint, *entry[1:])
@@ -284,6 +288,11 @@ class Receiver:
                 reception = Reception(stream, subscription, first_sequence, first_mark)
                 reception.grouped = grouped
                 stream.receptions[subscription] = reception
+            elif first_sequence > reception.expected and not grouped:
+                # The producer had let go of this subscription and taken it up again: what is between was never sent to it.
+                last = first_sequence - 1
+                self._skipped.append(Delivered(reception, reception.expected, [], first_mark, 0, False, 0, last))
+                reception.expected = first_sequence
             receptions.append(reception)
         self.routes[flow.endpoint, wire] = WireRoute(stream, receptions, redelivers, grouped)
 

@@ -219,7 +219,9 @@ class Relay:
         """An endpoint declares its own flows only, and another node's concentrator those of its node."""
         if declared.node == self.node:
             return self.endpoints.get(declared.endpoint, self) == link
-        return self.peers.get(declared.node, self) == link
+        before = self.routes.get(frames.KEY.pack(declared.endpoint, declared.flow))
+        is_ours = declared.endpoint in self.endpoints or (before is not None and before.node != declared.node)
+        return self.peers.get(declared.node, self) == link and not is_ours
 
     def _flow_claimed(self, link: Link, declared: frames.Flow, key: bytes, before: Route | None) -> None:
         """An endpoint says that it receives this flow; nobody can say so for another."""

@@ -228,7 +228,10 @@ class Sender:
             else:
                 self._drop(stream, recipient)
         for key, consumer in wanted.items():
-            if key not in stream.recipients:
+            known = stream.recipients.get(key)
+            if known is not None:
+                known.leaving = False  # a manager that was restarted may have listed it late
+            else:
                 recipient = Recipient(consumer, stream.next_sequence, stream.published_bytes)
                 stream.recipients[key] = recipient
                 if consumer.group is not None:

@@ -17,6 +17,8 @@ from echannel_ray.protocol import frames
 NAMES = {value: name for name, value in vars(frames).items() if name.isupper() and isinstance(value, int) and value < 64}
 # Only a link that breaks loses these, and then the parts at both of its ends hear of it and say them again.
 NEVER_LOST = frozenset({frames.GONE, frames.FLOW_ENDED, frames.FLOW})
+# Without these, a relay may go on routing a flow that has ended: harmless, and no real link loses one frame alone.
+HOUSEKEEPING = frozenset({frames.PATH_RESTORED, frames.UNKNOWN_FLOW})
 
 
 class End:
@@ -49,7 +51,7 @@ class Network:
         self.rng = rng
         self.now = 0.0
         self.fault_rate = fault_rate
-        self.in_order = True  # until a lossy link has duplicated or reordered something
+        self.is_tidy = True  # until a link has failed in a way that leaves something behind, as no real one does
         self.trace: deque[tuple[Any, ...]] = deque(maxlen=300)
         self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
@@ -93,14 +95,15 @@ class Network:
             fault = rng.choice(("drop", "drop", "delay", "duplicate", "reorder", "cut"))
             if fault == "drop" and data[4] not in NEVER_LOST:
                 self.note("drop", end, data)
+                self.is_tidy &= data[4] not in HOUSEKEEPING
                 return
             if fault == "delay":
                 latency += 0.5 * rng.random()
             elif fault == "duplicate":
-                self.in_order = False
+                self.is_tidy = False
                 self.after(latency + 0.3 * rng.random(), self._arrive, end.other, data)
             elif fault == "reorder":
-                self.in_order = False
+                self.is_tidy = False
                 self.after(latency + 0.3 * rng.random(), self._arrive, end.other, data)
                 return
             elif fault == "cut":

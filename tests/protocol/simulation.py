@@ -7,7 +7,6 @@ import random
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.messages import Consumer
 from echannel_ray.protocol.relay import Relay
-from echannel_ray.protocol.sending import SenderStream
 from tests.protocol.endpoints import Endpoint, Published, Subscription
 from tests.protocol.network import End, Network
 from tests.protocol.promises import check_drained
@@ -65,7 +64,7 @@ class World:
         self._forward(node)
 
     def _connect_nodes(self, one: Node, other: Node) -> None:
-        if one.relay is None or other.relay is None or any(isinstance(l, End) and l.is_open for l in self._between(one, other)):
+        if one.relay is None or other.relay is None or any(isinstance(each, End) and each.is_open for each in self._between(one, other)):
             return
         a, b = self.network.connect(f"{one.number:x}", f"{other.number:x}", lossy=True)
         for here, there, end in ((one, other, a), (other, one, b)):
@@ -312,8 +311,3 @@ class World:
             if not endpoint.dead:
                 endpoint.sender.validate()
                 endpoint.receiver.validate()
-
-
-def live_streams(endpoint: Endpoint) -> list[SenderStream]:
-    """The open streams of an endpoint."""
-    return [*endpoint.sender.streams.values()]
