@@ -248,13 +248,20 @@ class Concentrator:
         held = self._registrations.setdefault(endpoint, {})
         for each in message.registrations:
             held[each.channel] = each
-            self._definitions[each.channel] = each.definition
+            known = self._definitions.get(each.channel)
+            # An endpoint may have an old one, of a channel that was deleted meanwhile.
+            if known is None or known.incarnation <= each.definition.incarnation:
+                self._definitions[each.channel] = each.definition
         if message.complete:
             if held:
                 await self._serving.wait()
                 managers = await self._managers()
                 for slot, manager in enumerate(managers):
-                    mine = [r for r in held.values() if slot_of(r.channel, len(managers)) == slot]
+                    mine = [
+                        r
+                        for r in held.values()
+                        if (r.streams or r.consumers) and slot_of(r.channel, len(managers)) == slot
+                    ]
                     if mine:
                         await self._ask_until_answered(manager, "report", mine, self._node, self._incarnation)
             self._mark_recovered(endpoint)

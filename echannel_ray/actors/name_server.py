@@ -209,9 +209,10 @@ class NameServer:
             try:
                 described = await bootstrap.ask(name, "describe", timeout=_STATUS_SECONDS)
                 self._book.epoch_seen(described["directory_epoch"])
-                if described["info"] is not None:  # else it is about to join
+                if described["info"] is not None:
                     self._book.joined(described["info"])
-                return
+                    return
+                # It has just started, and will know in a moment. A manager that is restarted now must not miss its endpoints.
             except Exception as error:
                 logger.warning("%s does not say who it is: %r", name, error)
             # Its node's death takes Ray 15 s to see: who waits for the whole namespace can't wait for that.

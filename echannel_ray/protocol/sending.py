@@ -195,8 +195,9 @@ class Sender:
         self._settle(stream)
         stream.closed = True
         for route in (stream.route, *(r.route for r in stream.recipients.values())):
-            # Also by a route that is not declared: an earlier one of the same recipients may have been.
+            # Also by a route that carried nothing: what earlier ones carried may still be on its way.
             if route is not None and any(r.first_sequence < stream.next_sequence for r in route.recipients):
+                route.declare(stream)
                 who = [[r.endpoint, r.subscription] for r in route.recipients]
                 route.gather.control.append(["ended", stream.number, stream.next_sequence, who])
         self._leave(stream.route)

@@ -18,7 +18,7 @@ from echannel_ray.protocol import frames
 from echannel_ray.protocol.messages import Definition, Membership, Registrations
 from echannel_ray.protocol.receiving import Receiver, Reception
 from echannel_ray.protocol.sending import Sender
-from echannel_ray.runtime.crew import Crew
+from echannel_ray.runtime.crew import TICK_SECONDS, Crew
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.incoming import Incoming
 from echannel_ray.runtime.outgoing import FLOW_WINDOW_BYTES, Outgoing
@@ -68,6 +68,7 @@ class Endpoint:
         self.deliveries: dict[int, Delivery] = {}
         self.undecodable_seen = False
         self.blocked_publishers = 0
+        self.armed: dict[Publisher, None] = {}  # those whose events may wait to be absorbed
         self._deleted: list[Mailbox] = []  # of channels that were deleted: closed on the next tick, outside the lock
         self._results: dict[tuple[int, int, int], bytes] = {}
         self._next_delivery = 1
@@ -126,7 +127,8 @@ class Endpoint:
     def _link_up(self) -> None:
         connection = self._connect(self)
         connection.setblocking(False)
-        with self.lock:
+        # With the write lock: a thread that still wrote to the link before would take what is put here for the new one.
+        with self.write_lock, self.lock:
             self.connection = connection
             self.outgoing.clear()
             self.incoming.restart()
@@ -138,20 +140,30 @@ class Endpoint:
                 self.outgoing.put(frames.flow_declaration(self.id, flow.number, self.node, flow.destinations))
             for flow in self.sender.flows.values():
                 self._probe(flow, now, at_once=True)
+            for received in self.receiver.flows.values():
+                # A relay that was restarted can't know of them: without this nobody would tell us that their producers died.
+                me = [(self.node, self.id)]
+                self.outgoing.put(frames.flow_declaration(received.endpoint, received.flow, received.node, me))
             self.requests.repeat()
         self.outgoing.write()
 
     def _registered(self) -> Iterator[wire.Registered]:
-        held = [self._registrations_of(channel) for channel in self.definitions]
-        held = [each for each in held if each.streams or each.consumers]
+        # Also of channels that are only open: the concentrator has to know them when the next request concerns one.
+        streams: dict[str, list[int]] = {}
+        consumers: dict[str, list[tuple[int, str | None, str]]] = {}
+        for publisher in self.publishers.values():
+            streams.setdefault(publisher.channel, []).append(publisher.stream.number)
+        for mailbox in self.mailboxes.values():
+            consumers.setdefault(mailbox.channel, []).append((mailbox.number, mailbox.group, mailbox.pair))
+        held = [
+            Registrations(
+                self.node, self.id, channel, definition, tuple(streams.get(channel, ())), tuple(consumers.get(channel, ()))
+            )
+            for channel, definition in [*self.definitions.items()]
+        ]
         for start in range(0, len(held), _CHANNELS_PER_REGISTRATION):
             yield wire.Registered(tuple(held[start : start + _CHANNELS_PER_REGISTRATION]), complete=False)
         yield wire.Registered((), complete=True)
-
-    def _registrations_of(self, channel: str) -> Registrations:
-        streams = tuple(p.stream.number for p in self.publishers.values() if p.channel == channel)
-        consumers = tuple((m.number, m.group, m.pair) for m in self.mailboxes.values() if m.channel == channel)
-        return Registrations(self.node, self.id, channel, self.definitions[channel], streams, consumers)
 
     # ---- the crew's link ----
 
@@ -184,7 +196,8 @@ class Endpoint:
         """See `crew.Link`: send what has waited long enough, acknowledge, probe, ask again."""
         now = time.monotonic()
         with self.lock:
-            busy = self._flush_due(now)
+            busy = self._absorb(now)
+            busy |= self._flush_due(now)
             busy |= self.incoming.acknowledge()
             if now >= self._due_flows:
                 self._due_flows = now + 0.05
@@ -203,7 +216,22 @@ class Endpoint:
     def idle_seconds(self) -> float | None:
         """See `crew.Link`."""
         kept = any(flow.kept for flow in self.sender.flows.values())
-        return 0.05 if kept or self.deliveries or self.blocked_publishers else None
+        # Never for good: a thread that found its producer armed may append after the tick that disarmed it.
+        return 0.05 if kept or self.deliveries or self.blocked_publishers else 0.5
+
+    def _absorb(self, now: float) -> bool:
+        """Take in what armed producers have appended since the last tick; disarm those that have nothing to say."""
+        there_was = False
+        for publisher in [*self.armed]:
+            if publisher.absorb():
+                there_was = True
+                gather = publisher.stream.gather
+                if gather:
+                    # Some of it has waited for a tick already.
+                    gather.due_at = min(gather.due_at, now + publisher.interval_seconds - TICK_SECONDS)
+            elif not publisher.disarm():
+                del self.armed[publisher]
+        return there_was
 
     def _flush_due(self, now: float) -> bool:
         waiting = False
@@ -217,6 +245,8 @@ class Endpoint:
 
     def flush_all(self) -> None:
         """Send everything that was gathered, the oldest first: before a stream changes its route."""
+        for publisher in self.armed:
+            publisher.absorb()
         gathers = self.sender.gathers
         started = [number for number, gather in gathers.items() if gather]
         for number in sorted(started, key=lambda number: gathers[number].due_at) if len(started) > 1 else started:

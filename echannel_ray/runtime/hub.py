@@ -420,9 +420,10 @@ class Hub:
         link.hello = hello
         if hello.endpoint:
             link.endpoint = hello.endpoint
+            # Noted before anything else: a successor that did not expect this endpoint would take it for gone.
+            self._owner.endpoint_attached(hello)
             self.send(link, frames.frame(frames.WELCOME, wire.encode(wire.Welcome(self.node, self.incarnation))))
             self.relay.endpoint_attached(hello.endpoint, link)
-            self._owner.endpoint_attached(hello)
         else:
             link.node = hello.node
             if kind == frames.HELLO:

@@ -255,6 +255,8 @@ class Incoming:
             endpoint.outgoing.put(frames.flow_declaration(endpoint.id, number, endpoint.node, flow.destinations))
             for node in flow.nodes_to_probe(time.monotonic(), at_once=True):
                 endpoint.outgoing.put(frames.probe(endpoint.id, number, flow.last_sent, node))
+        elif owner == endpoint.id:
+            endpoint.outgoing.put(frames.frame(frames.FLOW_ENDED, body))
 
     def _on_probe(self, flags: int, body: memoryview) -> None:
         endpoint = self._endpoint

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PLAIN, encode
+from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PICKLED, PLAIN, encode
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.gathering import Gather
 from echannel_ray.protocol.messages import Membership
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Above this an event takes the long way, where packs are bounded by bytes; below, the degree bounds them.
 _SMALL_BYTES = 1024
+_LARGEST_SMALL_BYTES = _SMALL_BYTES + OVERHEAD_BYTES
 _ASK_AGAIN_SECONDS = 0.3
 
 
@@ -42,7 +43,10 @@ class Publisher:
         self.channel = channel
         self.incarnation = incarnation
         self.local: tuple[Mailbox, ...] = ()
-        self._interval_seconds = interval_seconds
+        self.interval_seconds = interval_seconds
+        self._plain: list[bytes] = []  # published the short way, and not yet absorbed
+        self._pickled: list[bytes] = []
+        self._plain_room = self._pickled_room = 0  # how many events may be in the two lists; at most one is not 0
         self._lock = endpoint.lock
         with self._lock:
             self.stream = endpoint.sender.open_stream(channel, overflow, window_bytes, max_degree)
@@ -56,33 +60,50 @@ class Publisher:
 
         Waits (up to `timeout` seconds, else `TimeoutError`) while a consumer's window is full and the policy is "block".
         """
-        stream = self.stream
+        # A producer that is *armed* (see `_arm`) only appends: an append is atomic, so it needs no lock.
         if type(event) is bytes:
-            kind = PLAIN
-            payload: Any = event
-            size = len(event) + OVERHEAD_BYTES
-        elif stream.limit_bytes < 0:
-            return self._publish(event, timeout)
-        else:
-            kind, payload, size = encode(event)
+            pending = self._plain
+            if len(pending) < self._plain_room and len(event) <= _SMALL_BYTES:
+                pending.append(event)
+                return True
+            return self._gather(event, timeout, PLAIN, event, len(event) + OVERHEAD_BYTES)
+        if self.stream.limit_bytes < 0:
+            return self._publish(event, timeout)  # type: ignore[no-any-return]
+        kind, payload, size = encode(event)
+        pending = self._pickled
+        if len(pending) < self._pickled_room and kind == PICKLED and size <= _SMALL_BYTES:
+            pending.append(payload)
+            return True
+        return self._gather(event, timeout, kind, payload, size)
+
+    def _gather(self, event: Any, timeout: float | None, kind: int, payload: Any, size: int) -> bool:
+        """Add the event to the pack that is being gathered; the usual way of a producer that is not armed."""
+        stream = self.stream
+        endpoint = self.endpoint
+        full = False
         with self._lock:
+            if self._plain or self._pickled:
+                self.absorb()
             published = stream.published_bytes + size
-            if published <= stream.limit_bytes and size <= _SMALL_BYTES:
+            if published > stream.limit_bytes or size > _SMALL_BYTES:
+                gather = None
+            else:
                 gather = stream.gather
-                if gather.stream is not stream or gather.kind != kind:  # type: ignore[union-attr]
+                turned = gather.stream is not stream or gather.kind != kind  # type: ignore[union-attr]
+                if turned:
                     self._turn(gather, kind)  # type: ignore[arg-type]
                 stream.published_bytes = published
                 events = gather.events  # type: ignore[union-attr]
                 events.append(payload)
-                if len(events) < stream.max_degree:
-                    return True
-                self.endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
-                short = True
-            else:
-                short = False
-        if not short:
-            return self._publish(event, timeout, (kind, payload, size))
-        self.endpoint.outgoing.write()
+                full = len(events) >= stream.max_degree
+                if full:
+                    endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
+                if not turned:
+                    self._arm(kind, gather)  # type: ignore[arg-type]
+        if gather is None:
+            return self._publish(event, timeout, (kind, payload, size))  # type: ignore[no-any-return]
+        if full:
+            endpoint.outgoing.write()
         return True
 
     def _turn(self, gather: Gather, kind: int) -> None:
@@ -91,9 +112,72 @@ class Publisher:
 
     def _see_to_departure(self, gather: Gather) -> None:
         if not gather.due_at:
-            gather.due_at = time.monotonic() + self._interval_seconds
+            gather.due_at = time.monotonic() + self.interval_seconds
             if not self.endpoint.crew.ticking:
                 self.endpoint.crew.wake_ticker()
+
+    # ---- the short way ----
+
+    def _arm(self, kind: int, gather: Gather) -> None:
+        """Let `publish` append so many events of this kind without asking: to a full pack, if the window has room for that.
+
+        Only for a producer that published twice in a row: where many take turns, each would have to be looked after.
+        """
+        stream = self.stream
+        pack_room = stream.max_degree - len(gather.events) - 1
+        room = min(pack_room, (stream.limit_bytes - stream.published_bytes) // _LARGEST_SMALL_BYTES)
+        if room > 0 and self.endpoint.crew.ticking:
+            self._plain_room = room if kind == PLAIN else 0
+            self._pickled_room = room if kind == PICKLED else 0
+            self.endpoint.armed[self] = None
+
+    def disarm(self) -> bool:
+        """The next event takes the long way; those that were appended are absorbed later. Whether it was armed; under the lock."""
+        was_armed = bool(self._plain_room or self._pickled_room)
+        self._plain_room = self._pickled_room = 0
+        return was_armed
+
+    def absorb(self) -> bool:
+        """Take what was appended into the pack that is being gathered; under the lock. Whether there was anything."""
+        there_was = False
+        # Two lists, since a thread that was about to append may go on after another has armed us for the other kind.
+        for kind, pending in ((PLAIN, self._plain), (PICKLED, self._pickled)):
+            count = len(pending)
+            if count:
+                # Another thread may append between these two, behind what is taken.
+                taken = pending[:count]
+                del pending[:count]
+                self._absorb(kind, taken)
+                there_was = True
+        return there_was
+
+    def _absorb(self, kind: int, taken: list[bytes]) -> None:
+        stream = self.stream
+        if stream.limit_bytes < 0:
+            self._absorb_singly(kind, taken)
+            return
+        gather = stream.gather
+        assert gather is not None
+        if gather.stream is not stream or gather.kind != kind:
+            self._turn(gather, kind)
+        stream.published_bytes += sum(map(len, taken)) + OVERHEAD_BYTES * len(taken)
+        if gather.events:
+            gather.events += taken
+        else:
+            gather.events = taken
+        if len(gather.events) >= stream.max_degree:
+            self.endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
+
+    def _absorb_singly(self, kind: int, taken: list[bytes]) -> None:
+        """The stream has changed since. Consumers of this process that are new do not get what was published before."""
+        sender = self.endpoint.sender
+        for payload in taken if not (self.stream.closed or self.stream.deleted) else ():
+            if self.stream.recipients:
+                sender.send_to_all(self.stream, kind, payload, len(payload) + OVERHEAD_BYTES)
+            else:
+                sender.skip(self.stream)
+
+    # ---- the long way ----
 
     def _publish(
         self,
@@ -111,6 +195,7 @@ class Publisher:
         while True:
             with self._lock:
                 self.check_open()
+                self.absorb()
                 if encoded is None and stream.recipients:
                     encoded = encode(event)
                 size = encoded[2] if encoded else OVERHEAD_BYTES
@@ -259,7 +344,36 @@ class Publisher:
 
     def deliver(self, event: Any) -> Delivery:
         """Publish the event at once; the result comes when every consumer's handler has returned."""
-        delivery: Delivery = self._publish(event, None, deliver=True)
+        stream = self.stream
+        encoded = None
+        if stream.limit_bytes >= 0:
+            encoded = kind, payload, size = encode(event)
+            delivery = self._deliver_gathered(kind, payload, size) if size <= _SMALL_BYTES else None
+            if delivery is not None:
+                self.endpoint.outgoing.write()
+                return delivery
+        return self._publish(event, None, encoded, deliver=True)  # type: ignore[no-any-return]
+
+    def _deliver_gathered(self, kind: int, payload: Any, size: int) -> Delivery | None:
+        """The usual way, as `_gather` is for `publish`; None where the long one must be taken."""
+        stream = self.stream
+        endpoint = self.endpoint
+        with self._lock:
+            self.absorb()
+            published = stream.published_bytes + size
+            if published > stream.limit_bytes:
+                return None
+            gather = stream.gather
+            route = stream.route
+            if gather.stream is not stream or gather.kind != kind:  # type: ignore[union-attr]
+                gather.turn(stream, kind)  # type: ignore[union-attr]
+            stream.published_bytes = published
+            gather.events.append(payload)  # type: ignore[union-attr]
+            delivery = endpoint.new_delivery()
+            delivery.expect([(r.endpoint, r.subscription) for r in route.recipients], 0, time.monotonic())  # type: ignore[union-attr]
+            endpoint.outgoing.flush(route.flow, delivery.number)  # type: ignore[union-attr]
+        if not endpoint.crew.ticking:
+            endpoint.crew.wake_ticker()
         return delivery
 
     def drain(self, timeout: float | None = None) -> None:
@@ -360,6 +474,8 @@ class Publisher:
         ]
         version = (membership.epoch, membership.version)
         if version > self.stream.version:
+            self.absorb()
+            self.disarm()
             self.local = tuple(local)
             self.stream.has_local_consumers = bool(local)
             # Another incarnation: deleted, and made again before we heard of it.
@@ -372,6 +488,7 @@ class Publisher:
     def counters(self) -> dict[str, int]:
         """What this producer has done so far; under the lock."""
         stream = self.stream
+        self.absorb()
         if stream.gather is not None:
             stream.gather.settle()
         return {

@@ -177,7 +177,7 @@ class Endpoint:
         columns = gather.take()
         for entry in columns.control:
             if entry[0] == "route":
-                self._wires[entry[1]] = self.sender.streams.get(entry[2]) or self._wires[entry[1]]
+                self._wires[entry[1]] = self.published[entry[2]].stream
         if has_large:
             for part in split(columns):
                 if any(isinstance(event, Event) and event[3] > frames.CHUNK_BYTES for event in part.events):

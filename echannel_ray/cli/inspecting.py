@@ -1,0 +1,60 @@
+"""`status` and `channels`: what a namespace runs, asked of its actors, without joining it or starting anything."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from echannel_ray.actors import bootstrap
+from echannel_ray.errors import ChannelDeleted
+from echannel_ray.models import ChannelStats, Node, Part, Status, status_of
+from echannel_ray.protocol.messages import Definition, GetChannelStats
+
+_ANSWER_SECONDS = 15.0
+_AT_ONCE = 16
+
+
+class ChannelLine(ChannelStats):
+    """A channel, its type, and its counters."""
+
+    event_type: str | None = None  # None is untyped
+
+
+def read_status(namespace: str) -> Status:
+    """All parts of the namespace; where nobody has joined it, that is what the name server's `error` says."""
+    name = bootstrap.name_server_name(namespace)
+    try:
+        return status_of(_ask(name, "status"))
+    except LookupError:
+        nodes = [
+            Node(node_id=node["NodeID"], alive=node["Alive"], joined=False, suspected=False)
+            for node in bootstrap.ray_nodes()
+        ]
+        missing = Part(name=name, error="not started: no process has joined this namespace yet")
+        return Status(namespace=namespace, name_server=missing, managers=[], concentrators=[], channels=[], nodes=nodes)
+
+
+def read_channels(namespace: str) -> list[ChannelLine]:
+    """All channels of the namespace by name; those that are being deleted are left out."""
+    managers = [manager.name for manager in read_status(namespace).managers]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        kept = pool.map(lambda name: (name, _ask(name, "definitions")), managers)
+        asked = [(name, definition) for name, definitions in kept for definition in definitions]
+        lines = [line for line in pool.map(lambda pair: _line(*pair), asked) if line is not None]
+    return sorted(lines, key=lambda line: line.channel)
+
+
+def _line(manager: str, definition: Definition) -> ChannelLine | None:
+    wanted = GetChannelStats(definition.channel, definition.incarnation)
+    try:
+        counters: dict[str, Any] = _ask(manager, "request", 0, 0, wanted)  # of no endpoint
+    except ChannelDeleted:
+        return None
+    event_type = definition.type_schema["name"] if definition.type_schema else None
+    return ChannelLine.model_validate({**counters, "channel": definition.channel, "event_type": event_type})
+
+
+def _ask(name: str, method: str, *arguments: Any) -> Any:
+    bootstrap.find(name)  # LookupError at once where it does not exist: `call` would wait for it
+    return bootstrap.call(partial(bootstrap.find, name), method, *arguments, timeout=_ANSWER_SECONDS)

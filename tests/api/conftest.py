@@ -1,0 +1,84 @@
+"""One cluster of two nodes for all tests of the public API, and a few actors that they share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import ray
+
+import echannel_ray as ec
+from tests.api.parties import AsyncPartyActor, PartyActor, ThreadedPartyActor
+from tests.clusters import LocalCluster, on
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="package")
+def nodes() -> Iterator[LocalCluster]:
+    """The cluster; this process is its driver, in namespace "default"."""
+    running = LocalCluster(nodes=2, cpus=4)
+    try:
+        yield running
+        ec.shutdown()
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="package")
+def shared_parties(nodes: LocalCluster) -> dict[str, Any]:
+    """Actors by name: making one for each test would take longer than the tests."""
+    first, second = nodes.nodes
+    return {
+        "near": PartyActor.options(**on(first)).remote(),
+        "far": PartyActor.options(**on(second)).remote(),
+        "threaded": ThreadedPartyActor.options(**on(first)).remote(),
+        "asynchronous": AsyncPartyActor.options(**on(first)).remote(),
+    }
+
+
+@pytest.fixture
+def parties(shared_parties: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The shared actors, without what the test before left open."""
+    yield shared_parties
+    ray.get([party.leave.remote() for party in shared_parties.values()], timeout=60)
+
+
+@pytest.fixture
+def near(parties: dict[str, Any]) -> Any:
+    """An actor on the driver's node."""
+    return parties["near"]
+
+
+@pytest.fixture
+def far(parties: dict[str, Any]) -> Any:
+    """An actor on the other node."""
+    return parties["far"]
+
+
+@pytest.fixture
+def new_party(nodes: LocalCluster) -> Iterator[Callable[..., Any]]:
+    """Makes actors for tests that end them."""
+    made = []
+
+    def make(actor_class: Any = PartyActor, node: int = 0) -> Any:
+        made.append(actor_class.options(**on(nodes.nodes[node])).remote())
+        return made[-1]
+
+    yield make
+    for actor in made:
+        ray.kill(actor)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A channel's name that no other test uses."""
+    return f"{request.node.name}-{next(_numbers)}"
+
+
+@pytest.fixture
+def channel(nodes: LocalCluster, name: str) -> ec.EventChannel:
+    """An untyped channel of its own for each test."""
+    return ec.channel(name)

@@ -1,0 +1,112 @@
+"""Who takes part in a test of faults, and what is done to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import psutil
+import ray
+from ray._private.node import Node
+
+import echannel_ray as ec
+from echannel_ray.models import ConcentratorPart, Status
+from tests.clusters import LocalCluster, on, wait_until
+from tests.faults.parties import ConsumerActor, LoadActor
+
+# A restart takes Ray about a second; the goal for service to be back is 5.
+BACK_SECONDS = 15.0
+
+Handle = Any
+
+
+class Scene:
+    """One namespace on the cluster."""
+
+    def __init__(self, cluster: LocalCluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self._actors: list[Handle] = []
+
+    # ---- who takes part ----
+
+    def consumer(self, node: Node, channel: str, **how: Any) -> Handle:
+        actor = self._keep(ConsumerActor.options(**on(node), num_cpus=0, max_concurrency=8).remote(self.namespace))
+        ray.get(actor.subscribe.remote(channel, **how))
+        return actor
+
+    def load(self, node: Node, number: int, channel: str, **how: Any) -> Handle:
+        actor = self._keep(LoadActor.options(**on(node), num_cpus=0, max_concurrency=8).remote(self.namespace, number))
+        ray.get(actor.start.remote(channel, **how))
+        return actor
+
+    def _keep(self, actor: Handle) -> Handle:
+        self._actors.append(actor)
+        return actor
+
+    def clear(self) -> None:
+        """End all actors of the test."""
+        while self._actors:
+            ray.kill(self._actors.pop())
+
+    # ---- parts ----
+
+    def status(self) -> Status:
+        return ec.status(self.namespace)
+
+    def concentrator(self, node: Node) -> ConcentratorPart:
+        """As it describes itself, when it does."""
+        found = [c for c in self.status().concentrators if c.node_id == node.node_id and c.error is None]
+        if not found:
+            raise LookupError(f"no concentrator of {node.node_id} answers")
+        return found[0]
+
+    def pids(self) -> dict[str, int]:
+        """Of all parts, by name."""
+        status = self.status()
+        parts = [status.name_server, *status.managers, *status.concentrators]
+        return {part.name: part.pid for part in parts if part.pid}
+
+
+def kill(pid: int) -> None:
+    """`kill -9`, and wait until it is gone (its parent may not have noticed yet)."""
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
+def seconds_until(predicate: Callable[[], object], timeout: float = BACK_SECONDS) -> float:
+    """How long it took until it held."""
+    began = time.monotonic()
+    wait_until(predicate, timeout)
+    return time.monotonic() - began
+
+
+def published(loads: Iterable[Handle]) -> list[int]:
+    """How far each producer has come."""
+    return ray.get([load.progress.remote() for load in loads], timeout=30)
+
+
+def seconds_until_flowing(loads: dict[int, Handle], consumers: Iterable[Handle], channel: str) -> float:
+    """Seconds from now until each consumer has something of each producer that was published after now."""
+    consumers = list(consumers)
+    before = dict(zip(loads, published(loads.values()), strict=True))
+
+    def is_flowing() -> bool:
+        for progress in ray.get([c.progress.remote(channel) for c in consumers], timeout=30):
+            if any(progress.get(number, 0) <= count for number, count in before.items()):
+                return False
+        return True
+
+    return seconds_until(is_flowing)
+
+
+def check_all_arrived(loads: dict[int, Handle], consumers: Iterable[Handle], channel: str) -> int:
+    """Stop the load: every consumer has got everything, once and in order. How many events that were."""
+    totals = dict(zip(loads, ray.get([load.stop.remote() for load in loads.values()], timeout=60), strict=True))
+    for consumer in consumers:
+        wait_until(lambda consumer=consumer: ray.get(consumer.progress.remote(channel)) == totals, 30)
+        assert ray.get(consumer.faults.remote(channel)) == []
+    return sum(totals.values())
