@@ -35,7 +35,8 @@ app = typer.Typer(
 def status(namespace: Namespace = "default", address: Address = None, as_json: AsJson = False) -> None:
     """Show the parts of a namespace: name server, managers, concentrators, nodes.
 
-    Asks the parts themselves: it starts nothing, and joins nothing. With --json, one document with the fields of `ec.status()`.
+    Asks the parts themselves: it starts nothing, and joins nothing. With --json, one document with the fields of
+    `ec.status()`.
     """
     with exit_codes():
         _check_names(namespace)
@@ -90,9 +91,9 @@ def tap(
 ) -> None:
     """Print the events of a channel as they come, until Ctrl-C.
 
-    A tap is a consumer like any other: it gets every event from now on, and a producer waits for one that reads too slowly. Each
-    line has the producer, the sequence number and the event. With --json each line is a document: what JSON has no form for is
-    its repr, bytes are in base 64.
+    A tap is a consumer like any other: it gets every event from now on, and a producer waits for one that reads too
+    slowly. Each line has the producer, the sequence number and the event. With --json each line is a document: what
+    JSON has no form for is its repr, bytes are in base 64.
     """
     with exit_codes():
         _check_names(namespace, channel)
@@ -118,7 +119,7 @@ def publish(
 ) -> None:
     """Publish events on an untyped channel, each of them a document of JSON.
 
-    Returns when every consumer's process has them. Negative numbers come after `--`: echannel publish temperatures -- -5
+    Returns when every consumer's process has them. Negative numbers come after `--`: echannel publish heat -- -5
     """
     from echannel_ray.cli.documents import NoDocument
 
@@ -140,14 +141,16 @@ def publish(
 
             print(json.dumps(done))
         else:
-            print(f"published {done['published']} on {channel}, which has {done['consumers']} consumers")
+            from echannel_ray.cli.tables import counted
+
+            print(f"published {done['published']} on {channel}, which has {counted(done['consumers'], 'consumer')}")
 
 
 @app.command()
 def demo() -> None:
-    """See it work: a local Ray of two nodes, a producer, five consumers, and a part that is killed. Takes half a minute.
+    """See it work: a local Ray of two nodes, a producer, five consumers, and a part that is killed.
 
-    It starts everything that it needs, and ends it. The exit code is 0 if no event was lost.
+    Takes half a minute. It starts everything that it needs, and ends it. The exit code is 0 if no event was lost.
     """
     from echannel_ray.demo import run
 
@@ -166,7 +169,7 @@ def _documents(arguments: list[str]) -> Iterator[Any]:
     """The arguments as events: all are checked now, but for standard input, which is read when its turn comes."""
     from echannel_ray.cli.documents import document, documents
 
-    known = [None if text == "-" else document(text, f"argument {text!r}") for text in arguments]
+    known = [None if text == "-" else document(text, "an argument") for text in arguments]
 
     def each() -> Iterator[Any]:
         for text, event in zip(arguments, known, strict=True):
@@ -180,4 +183,4 @@ def _documents(arguments: list[str]) -> Iterator[Any]:
 
 def main() -> None:
     """The entry point of `echannel`."""
-    app()
+    app(prog_name="echannel")

@@ -38,8 +38,8 @@ def running_ray(address: str | None) -> Iterator[None]:
 def _check(address: str) -> None:
     if address.startswith("ray://"):
         raise Disconnected(
-            f"{address!r} is a Ray Client's address, and event channels need a driver inside the cluster: run this on one of "
-            "its nodes, with --address auto"
+            f"{address!r} is a Ray Client's address, and event channels need a driver inside the cluster: run this "
+            "on one of its nodes, with --address auto"
         )
     if address == "local":
         raise Disconnected(f"'local' would start another Ray, which has no channels: {_HOW}")

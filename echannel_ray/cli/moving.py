@@ -48,9 +48,10 @@ def publish(channel: str, events: Iterable[Any]) -> dict[str, Any]:
     opened = _opened(channel)
     schema = opened.schema()
     if schema is not None:
+        fields = ", ".join(f"{name}: {kind}" for name, kind in schema.items())
         raise ec.TypeMismatch(
-            f"channel {channel!r} is typed ({', '.join(f'{name}: {kind}' for name, kind in schema.items())}), and JSON from "
-            "the shell is plain data: publish from a program that has the type",
+            f"channel {channel!r} is typed ({fields}), and JSON from the shell is plain data: publish from a program "
+            "that has the type",
             channel=channel,
             field=None,
         )

@@ -19,14 +19,14 @@ def print_status(status: Status) -> None:
     parts = Table(title=f"namespace {status.namespace}", title_justify="left", box=None, pad_edge=False)
     for heading in ("part", "node", "pid", "restarts", "what it has"):
         parts.add_column(heading, justify="right" if heading in ("pid", "restarts") else "left")
-    _add(parts, "name server", status.name_server, f"{len(status.channels)} channels")
+    _add(parts, "name server", status.name_server, counted(len(status.channels), "channel"))
     for number, manager in enumerate(status.managers):
         _add(parts, f"manager {number}", manager, _duty(manager))
     for concentrator in status.concentrators:
         _add(parts, "concentrator", concentrator, _traffic(concentrator))
     console.print(parts)
     alive = [node for node in status.nodes if node.alive]
-    console.print(f"\n{len(alive)} nodes alive, {sum(node.joined for node in alive)} of them joined")
+    console.print(f"\n{counted(len(alive), 'node')} alive, {sum(node.joined for node in alive)} with a concentrator")
     for node in status.nodes:
         if node.suspected:
             console.print(f"node {_short(node.node_id)} is suspected: it has been silent for more than a second")
@@ -50,6 +50,11 @@ def print_channels(channels: list[ChannelLine], namespace: str) -> None:
     console.print(table)
 
 
+def counted(number: int, what: str, plural: str = "s") -> str:
+    """`1 channel`, `2 channels`."""
+    return f"{number:,} {what}{'' if number == 1 else plural}"
+
+
 def _add(table: Table, kind: str, part: Part, duty: str) -> None:
     if part.error is not None:
         table.add_row(kind, "", "", "", f"[red]does not answer:[/] {escape(part.error)}")
@@ -58,11 +63,11 @@ def _add(table: Table, kind: str, part: Part, duty: str) -> None:
 
 
 def _duty(manager: Manager) -> str:
-    return f"{len(manager.channels)} channels" + (f" ({manager.state})" if manager.state != "serving" else "")
+    return counted(len(manager.channels), "channel") + (f" ({manager.state})" if manager.state != "serving" else "")
 
 
 def _traffic(concentrator: ConcentratorPart) -> str:
-    facts = [f"{concentrator.endpoints} processes", f"{concentrator.peers} peers"]
+    facts = [counted(concentrator.endpoints, "process", "es"), counted(concentrator.peers, "peer")]
     if concentrator.suspected_endpoints:
         facts.append(f"{len(concentrator.suspected_endpoints)} suspected")
     if concentrator.queued_bytes:

@@ -150,11 +150,8 @@ class Relay:
         elif kind == frames.ACK:
             self._acknowledged(link, *frames.ACK_FIXED.unpack_from(body))
         elif frames.FIRST_ADDRESSED <= kind <= frames.LAST_ADDRESSED:
-            node, endpoint = frames.ADDRESS.unpack_from(body)
-            target = self.endpoints.get(endpoint) if node == self.node else self.peers.get(node)
-            if target is None:
-                self.dropped_frames += 1
-            else:
+            target = self.addressee(body, 0)
+            if target is not None:
                 self._send(target, kind, body, flags)
         elif kind == frames.FLOW:
             self._flow_declared(link, frames.parse_flow(body))
@@ -169,6 +166,14 @@ class Relay:
                 self._forget(frames.NUMBER.unpack_from(body)[0])
         elif kind == frames.PATH_RESTORED:
             self._peer_declared_all(link)
+
+    def addressee(self, buffer: Buffer, start: int) -> Link | None:
+        """The link on which an addressed frame, whose body starts there, goes on."""
+        node, endpoint = frames.ADDRESS.unpack_from(buffer, start)
+        target = self.endpoints.get(endpoint) if node == self.node else self.peers.get(node)
+        if target is None:
+            self.dropped_frames += 1
+        return target
 
     def targets(self, link: Link, key: bytes, scope: int) -> Iterable[Link]:
         """The links on which a pack or probe that came by `link` goes on."""

@@ -169,6 +169,8 @@ class Endpoint:
 
     def read(self, timeout_seconds: float | None) -> None:
         """See `crew.Link`."""
+        # What this thread has to answer to what it read before, from handlers too, in one piece.
+        self.outgoing.write()
         connection = self.connection
         if connection is None or not self.incoming.read(connection, timeout_seconds):
             self._relink()
@@ -294,14 +296,17 @@ class Endpoint:
                 self.outgoing.put(frames.frame(frames.RESULT_WANTED, fixed))
 
     def send_result(self, reception: Reception, delivery: int, outcome: bytes) -> None:
-        """A mailbox has handled a delivered event."""
-        stream = reception.stream
+        """A delivered event was handled, failed or (a zero) discarded."""
         with self.lock:
-            self._results[stream.endpoint, delivery, reception.subscription] = outcome
-            if len(self._results) > _KEPT_RESULTS:
-                del self._results[next(iter(self._results))]
-            self._put_result(stream.node, stream.endpoint, delivery, reception.subscription, outcome)
+            self._keep_result(reception, delivery, outcome)
         self.outgoing.write()
+
+    def _keep_result(self, reception: Reception, delivery: int, outcome: bytes) -> None:
+        stream = reception.stream
+        self._results[stream.endpoint, delivery, reception.subscription] = outcome
+        if len(self._results) > _KEPT_RESULTS:
+            del self._results[next(iter(self._results))]
+        self._put_result(stream.node, stream.endpoint, delivery, reception.subscription, outcome)
 
     def _put_result(self, node: int, endpoint: int, delivery: int, subscription: int, outcome: bytes) -> None:
         fixed = frames.RESULT_FIXED.pack(node, endpoint, delivery, self.id, subscription)
@@ -317,13 +322,16 @@ class Endpoint:
 
     # ---- what mailboxes report ----
 
-    def run_handled(self, reception: Reception, mark: int) -> None:
-        """A mailbox has handled everything of a stream up to `mark`."""
+    def run_handled(self, reception: Reception, mark: int, delivery: int, outcome: bytes) -> None:
+        """A mailbox has handled everything of a stream up to `mark`; the last event of it was perhaps a delivered one."""
         with self.lock:
-            if not reception.handled(mark):
-                return
-            self.put_credit(reception)
-        self.outgoing.write()
+            if delivery:
+                self._keep_result(reception, delivery, outcome)
+            if reception.handled(mark):
+                self.put_credit(reception)
+        # The leader, if it is the leader who calls, writes when it has handled all that it read: see `Incoming.read`.
+        if not self.crew.leads:
+            self.outgoing.write()
 
     def put_credit(self, reception: Reception) -> None:
         """Report how far a subscription has come; under the lock."""

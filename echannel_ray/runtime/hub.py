@@ -18,7 +18,15 @@ from typing import Any, Protocol
 from echannel_ray import errors
 from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.protocol import frames
-from echannel_ray.protocol.frames import HEADER_BYTES, LEAST_BODY, MAGIC, MAX_FRAME_BYTES, MAX_GREETING_BYTES
+from echannel_ray.protocol.frames import (
+    FIRST_ADDRESSED,
+    HEADER_BYTES,
+    LAST_ADDRESSED,
+    LEAST_BODY,
+    MAGIC,
+    MAX_FRAME_BYTES,
+    MAX_GREETING_BYTES,
+)
 from echannel_ray.protocol.relay import Relay
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
@@ -344,6 +352,12 @@ class Hub:
                     run_links, run_start = links, position
                 run_end = following
                 self.packs_forwarded += 1
+            elif FIRST_ADDRESSED <= kind <= LAST_ADDRESSED and link.hello:
+                self._forward(run_links, view[run_start:run_end])
+                run_links = ()
+                target = self.relay.addressee(buffer, body)
+                if target is not None:
+                    self.send(target, view[position:following])
             else:
                 self._forward(run_links, view[run_start:run_end])
                 run_links = ()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 512 << 10
+_LONG_READ_BYTES = 32 << 10
 
 
 class Incoming:
@@ -35,6 +36,7 @@ class Incoming:
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._have = 0
+        self._expects_more = False
         self._poll = select.poll()
         self._polled = -1
         self._wake_read, self._wake_write = os.pipe()
@@ -61,20 +63,24 @@ class Incoming:
     def restart(self) -> None:
         """The link is a new one."""
         self._have = 0
+        self._expects_more = False
 
     def read(self, connection: Connection, timeout_seconds: float | None) -> bool:
         """Wait for input (or `interrupt`) and take it in; False at the end of the link."""
+        have = self._have
         try:
-            received = connection.recv_into(self._view[self._have :])
+            # Under load there is more to read, and asking first would be a system call for nothing. After a short read there is
+            # not, and a read that finds nothing costs more (an exception) than asking.
+            if not self._expects_more and not self._wait(connection, timeout_seconds):
+                return True
+            received = connection.recv_into(self._view[have:] if have else self._view)
             if received is None:
-                if not self._wait(connection, timeout_seconds):
-                    return True
-                received = connection.recv_into(self._view[self._have :])
-                if received is None:
-                    return True
+                self._expects_more = False
+                return True
             if not received:
                 return False
-            end = self._have + received
+            self._expects_more = received >= _LONG_READ_BYTES
+            end = have + received
             position = self._take(end)
         except errors.Closed:
             return False
@@ -87,7 +93,6 @@ class Incoming:
             self._buffer[: self._have] = self._buffer[position:end]
         self._endpoint.heard_at = time.monotonic()
         self._acknowledge_wanted()
-        self._endpoint.outgoing.write()
         return True
 
     def _wait(self, connection: Connection, timeout_seconds: float | None) -> bool:

@@ -193,9 +193,8 @@ class Mailbox:
 
     def finish(self, item: Delivered, failure: BaseException | None) -> None:
         """All events of a run are handled (or failed): report the mark, and a delivery's result."""
-        if item.delivery:
-            self.endpoint.send_result(item.reception, item.delivery, describe(failure) if failure else b"")
-        self.endpoint.run_handled(item.reception, item.mark)
+        outcome = describe(failure) if failure is not None else b""
+        self.endpoint.run_handled(item.reception, item.mark, item.delivery, outcome)
 
     def finish_local(self, item: LocalEvent, failure: BaseException | None) -> None:
         """An event of this process is handled."""

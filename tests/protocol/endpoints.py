@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowReceiver, FlowSender, SentPack
@@ -13,52 +11,11 @@ from echannel_ray.protocol.gathering import PICKLED, PLAIN, Columns, Gather
 from echannel_ray.protocol.receiving import Delivered, Receiver, Reception
 from echannel_ray.protocol.sending import BLOCK, NEVER, RAISE, Recipient, Sender, SenderStream
 from tests.protocol.network import End, Network
+from tests.protocol.published import Event, Published, Subscription, split
 
 TICK_SECONDS = 0.1
 ASK_SECONDS = 0.25
 CHUNK = 64
-
-
-class Event(tuple):
-    """(endpoint, stream, sequence, size): what is published here. Its size is only said: so large ones cost nothing."""
-
-
-class Published:
-    """What a test knows of one stream: the truth that consumers are compared with."""
-
-    def __init__(self, endpoint: int, stream: SenderStream) -> None:
-        self.endpoint = endpoint
-        self.stream = stream
-        self.sizes: list[int] = []  # by sequence - 1
-        self.pending: deque[int] = deque()  # publishes that wait for room
-        self.killed = False
-        self.closing = False
-        self.finished = False
-        self.flow_marks: dict[FlowSender, int] = {}  # the last pack of each flow that carries an event of this stream
-        self.drains: list[int] = []  # sequences; each is checked when the stream says that it is drained
-        self.group_start: dict[str, int] = {}  # sequence from which on a group may rely on getting everything
-
-    @property
-    def last(self) -> int:
-        return len(self.sizes)
-
-
-class Subscription:
-    """A consumer: a queue and a handler that takes its time."""
-
-    def __init__(self, endpoint: int, number: int, channel: str, group: str | None) -> None:
-        self.endpoint = endpoint
-        self.number = number
-        self.channel = channel
-        self.group = group
-        self.queue: deque[Delivered] = deque()
-        self.received: dict[tuple[int, int], list[tuple[Any, ...]]] = {}  # by stream: (first, last, is gap)
-        self.handled: dict[tuple[int, int], list[tuple[int, bool]]] = {}
-        self.starts: dict[tuple[int, int], int] | None = None  # by stream, once `subscribe` has returned
-        self.paused = False
-        self.busy = False
-        self.closed = False
-        self.dead = False
 
 
 class Endpoint:
@@ -153,7 +110,9 @@ class Endpoint:
             else:
                 outstanding = recipient.outstanding_bytes
             # An event larger than the window passes alone; a laggard may have begun with one, and got nothing since.
-            alone = outstanding == size or (recipient.route is not None and sum(u.size_bytes > 0 for u in recipient.sent) <= 1)
+            alone = outstanding == size or (
+                recipient.route is not None and sum(u.size_bytes > 0 for u in recipient.sent) <= 1
+            )
             assert outstanding <= stream.window_bytes or alone, (recipient.subscription, outstanding)
 
     def flush(self) -> None:
@@ -311,7 +270,9 @@ class Endpoint:
         answer = self.receiver.credit_wanted(endpoint, stream, subscription, mark)
         if answer is not None:
             fixed = (node, endpoint, stream, self.number, subscription, answer[0])
-            self.send(frames.frame(frames.CREDIT, frames.CREDIT_FIXED.pack(*fixed), frames.IS_FINAL if answer[1] else 0))
+            self.send(
+                frames.frame(frames.CREDIT, frames.CREDIT_FIXED.pack(*fixed), frames.IS_FINAL if answer[1] else 0)
+            )
 
     def _gone(self, flags: int, body: bytes) -> None:
         (endpoint,) = frames.NUMBER.unpack(body)
@@ -402,7 +363,15 @@ class Endpoint:
 
     def _ask(self, stream: SenderStream, recipient: Recipient) -> None:
         mark = recipient.sent[-1].mark if recipient.sent else recipient.handled_mark + 1
-        fixed = (recipient.node, recipient.endpoint, self.node, self.number, stream.number, recipient.subscription, mark)
+        fixed = (
+            recipient.node,
+            recipient.endpoint,
+            self.node,
+            self.number,
+            stream.number,
+            recipient.subscription,
+            mark,
+        )
         self.send(frames.frame(frames.CREDIT_WANTED, frames.CREDIT_WANTED_FIXED.pack(*fixed)))
 
     def _is_busy(self) -> bool:
@@ -438,24 +407,3 @@ class Endpoint:
         if any(r.gap or r.backlog or (r.sent and r.consumer.group) for r in stream.recipients.values()):
             return False
         return all(flow.lowest_acked >= number for flow, number in published.flow_marks.items())
-
-
-def split(columns: Columns) -> list[Columns]:
-    """The packs that become of one with large events, each of which has a run of its own."""
-    parts = [Columns(columns.control, [], [], [], [], b"", 0, [])]
-    kinds = columns.kinds or bytes((PLAIN,))
-    offset = 0
-    for i, count in enumerate(columns.counts):
-        events = columns.events[offset : offset + count]
-        kind = bytes((kinds[offset] if len(kinds) > 1 else kinds[0],)) * count
-        run = Columns([], [columns.streams[i]], [columns.firsts[i]], [count], [columns.marks[i]], kind, 0, events)
-        if isinstance(events[0], Event) and events[0][3] > frames.CHUNK_BYTES:
-            parts += [run, Columns([], [], [], [], [], b"", 0, [])]
-        else:
-            last = parts[-1]
-            for mine, more in zip(last[1:5], run[1:5], strict=True):
-                mine.extend(more)
-            last.events.extend(events)
-            parts[-1] = last._replace(kinds=last.kinds + kind)
-        offset += count
-    return [part for part in parts if part.events or part.control]

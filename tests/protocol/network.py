@@ -14,7 +14,9 @@ from typing import Any
 
 from echannel_ray.protocol import frames
 
-NAMES = {value: name for name, value in vars(frames).items() if name.isupper() and isinstance(value, int) and value < 64}
+NAMES = {
+    value: name for name, value in vars(frames).items() if name.isupper() and isinstance(value, int) and value < 64
+}
 # Only a link that breaks loses these, and then the parts at both of its ends hear of it and say them again.
 NEVER_LOST = frozenset({frames.GONE, frames.FLOW_ENDED, frames.FLOW})
 # Without these, a relay may go on routing a flow that has ended: harmless, and no real link loses one frame alone.
@@ -166,7 +168,9 @@ def _line(now: float, what: str, where: object, data: bytes, detail: object) -> 
         elif kind in (frames.GONE, frames.PATH_RESTORED):
             text += f" {frames.NUMBER.unpack_from(body)[0]:x}"
         elif kind == frames.ANSWER:
-            text += " to={:x}/{:x} flow={} by={:x}/{:x} received={} probed={}".format(*frames.ANSWER_FIXED.unpack_from(body))
+            text += " to={:x}/{:x} flow={} by={:x}/{:x} received={} probed={}".format(
+                *frames.ANSWER_FIXED.unpack_from(body)
+            )
         elif kind == frames.CREDIT:
             text += " to={:x}/{:x} stream={} by={:x}/{} mark={}".format(*frames.CREDIT_FIXED.unpack_from(body))
         elif kind == frames.CREDIT_WANTED:

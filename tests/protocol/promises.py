@@ -8,7 +8,7 @@ from echannel_ray.protocol import frames
 from echannel_ray.protocol.sending import BLOCK, RAISE
 
 if TYPE_CHECKING:
-    from tests.protocol.endpoints import Published, Subscription
+    from tests.protocol.published import Published, Subscription
     from tests.protocol.simulation import World
 
 Runs = list[tuple[int, int, bool]]

@@ -7,9 +7,10 @@ import random
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.messages import Consumer
 from echannel_ray.protocol.relay import Relay
-from tests.protocol.endpoints import Endpoint, Published, Subscription
+from tests.protocol.endpoints import Endpoint
 from tests.protocol.network import End, Network
 from tests.protocol.promises import check_drained
+from tests.protocol.published import Published, Subscription
 
 
 class Node:
@@ -64,7 +65,11 @@ class World:
         self._forward(node)
 
     def _connect_nodes(self, one: Node, other: Node) -> None:
-        if one.relay is None or other.relay is None or any(isinstance(each, End) and each.is_open for each in self._between(one, other)):
+        if (
+            one.relay is None
+            or other.relay is None
+            or any(isinstance(each, End) and each.is_open for each in self._between(one, other))
+        ):
             return
         a, b = self.network.connect(f"{one.number:x}", f"{other.number:x}", lossy=True)
         for here, there, end in ((one, other, a), (other, one, b)):
@@ -277,7 +282,11 @@ class World:
 
     def cut(self, one: Node, other: Node) -> None:
         """The link between two nodes breaks; it is made again when both have noticed."""
-        if one.relay is not None and other.relay is not None and isinstance(end := one.relay.peers.get(other.number), End):
+        if (
+            one.relay is not None
+            and other.relay is not None
+            and isinstance(end := one.relay.peers.get(other.number), End)
+        ):
             self.network.note("cut", end)
             self.network.cut(end)
 

@@ -72,7 +72,9 @@ def test_acknowledgements_are_merged(relay: Relay) -> None:
     receive(relay, "b", frames.flow_declaration(3, 9, THERE, [(HERE, 1), (HERE, 2)]))
     assert receive(relay, "e1", frames.ack(3, 9, 5, HERE)) == []
     assert receive(relay, "e2", frames.ack(3, 9, 4, HERE)) == [("b", frames.ACK, frames.ACK_FIXED.pack(3, 9, 4, HERE))]
-    assert receive(relay, "e2", frames.ack(3, 9, 4, HERE)) == [("b", frames.ACK, frames.ACK_FIXED.pack(3, 9, 4, HERE))]  # asked
+    assert receive(relay, "e2", frames.ack(3, 9, 4, HERE)) == [
+        ("b", frames.ACK, frames.ACK_FIXED.pack(3, 9, 4, HERE))
+    ]  # asked
     receive(relay, "b", frames.flow_declaration(3, 9, THERE, [(HERE, 1), (HERE, 2)]))
     assert relay.routes[KEY.pack(3, 9)].merged == 4
 
@@ -94,7 +96,9 @@ def test_the_last_destination_takes_the_route_along(relay: Relay) -> None:
     relay.endpoint_gone(2)
     assert not relay.routes
     out(relay)
-    assert receive(relay, "b", frames.flow_declaration(3, 9, THERE, [(HERE, 2)])) == [("b", frames.GONE, NUMBER.pack(2))]
+    assert receive(relay, "b", frames.flow_declaration(3, 9, THERE, [(HERE, 2)])) == [
+        ("b", frames.GONE, NUMBER.pack(2))
+    ]
     assert not relay.routes
 
 
@@ -164,20 +168,27 @@ def test_a_question_for_a_flow_that_has_ended_reaches_its_producer(relay: Relay)
     assert receive(relay, "b", frames.frame(frames.UNKNOWN_FLOW, key)) == [("e1", frames.UNKNOWN_FLOW, key)]
     sent = receive(relay, "e1", frames.frame(frames.FLOW_ENDED, key))
     assert [(link, kind) for link, kind, _ in sent] == [("b", frames.FLOW_ENDED), ("c", frames.FLOW_ENDED)]
-    assert receive(relay, "b", frames.frame(frames.UNKNOWN_FLOW, KEY.pack(77, 1))) == [("b", frames.GONE, NUMBER.pack(77))]
+    assert receive(relay, "b", frames.frame(frames.UNKNOWN_FLOW, KEY.pack(77, 1))) == [
+        ("b", frames.GONE, NUMBER.pack(77))
+    ]
 
 
 def test_a_destination_that_outlived_a_relay_hears_of_the_producers_death(relay: Relay) -> None:
     receive(relay, "e2", frames.flow_declaration(3, 9, THERE, [(HERE, 2)]))
     assert receive(relay, "b", gone(3)) == [("e2", frames.GONE, NUMBER.pack(3))]
-    assert receive(relay, "e2", frames.flow_declaration(99, 9, HERE, [(HERE, 2)])) == [("e2", frames.GONE, NUMBER.pack(99))]
+    assert receive(relay, "e2", frames.flow_declaration(99, 9, HERE, [(HERE, 2)])) == [
+        ("e2", frames.GONE, NUMBER.pack(99))
+    ]
 
 
 # ---- what nobody may do to others ----
 
 
 def state(relay: Relay) -> object:
-    return {key: (r.upstream, dict(r.local), {n: set(m) for n, m in r.remote.items()}, r.merged) for key, r in relay.routes.items()}
+    return {
+        key: (r.upstream, dict(r.local), {n: set(m) for n, m in r.remote.items()}, r.merged)
+        for key, r in relay.routes.items()
+    }
 
 
 @pytest.mark.parametrize("link", ["e2", "b", "stranger"])

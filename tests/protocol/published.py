@@ -1,0 +1,75 @@
+"""What a test knows of events, streams and subscriptions: the truth that the protocol's work is compared with."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from echannel_ray.protocol import frames
+from echannel_ray.protocol.flows import FlowSender
+from echannel_ray.protocol.gathering import PLAIN, Columns
+from echannel_ray.protocol.receiving import Delivered
+from echannel_ray.protocol.sending import SenderStream
+
+
+class Event(tuple):
+    """(endpoint, stream, sequence, size): what is published here. Its size is only said: so large ones cost nothing."""
+
+
+class Published:
+    """What a test knows of one stream: the truth that consumers are compared with."""
+
+    def __init__(self, endpoint: int, stream: SenderStream) -> None:
+        self.endpoint = endpoint
+        self.stream = stream
+        self.sizes: list[int] = []  # by sequence - 1
+        self.pending: deque[int] = deque()  # publishes that wait for room
+        self.killed = False
+        self.closing = False
+        self.finished = False
+        self.flow_marks: dict[FlowSender, int] = {}  # the last pack of each flow that carries an event of this stream
+        self.drains: list[int] = []  # sequences; each is checked when the stream says that it is drained
+        self.group_start: dict[str, int] = {}  # sequence from which on a group may rely on getting everything
+
+    @property
+    def last(self) -> int:
+        return len(self.sizes)
+
+
+class Subscription:
+    """A consumer: a queue and a handler that takes its time."""
+
+    def __init__(self, endpoint: int, number: int, channel: str, group: str | None) -> None:
+        self.endpoint = endpoint
+        self.number = number
+        self.channel = channel
+        self.group = group
+        self.queue: deque[Delivered] = deque()
+        self.received: dict[tuple[int, int], list[tuple[Any, ...]]] = {}  # by stream: (first, last, is gap)
+        self.handled: dict[tuple[int, int], list[tuple[int, bool]]] = {}
+        self.starts: dict[tuple[int, int], int] | None = None  # by stream, once `subscribe` has returned
+        self.paused = False
+        self.busy = False
+        self.closed = False
+        self.dead = False
+
+
+def split(columns: Columns) -> list[Columns]:
+    """The packs that become of one with large events, each of which has a run of its own."""
+    parts = [Columns(columns.control, [], [], [], [], b"", 0, [])]
+    kinds = columns.kinds or bytes((PLAIN,))
+    offset = 0
+    for i, count in enumerate(columns.counts):
+        events = columns.events[offset : offset + count]
+        kind = bytes((kinds[offset] if len(kinds) > 1 else kinds[0],)) * count
+        run = Columns([], [columns.streams[i]], [columns.firsts[i]], [count], [columns.marks[i]], kind, 0, events)
+        if isinstance(events[0], Event) and events[0][3] > frames.CHUNK_BYTES:
+            parts += [run, Columns([], [], [], [], [], b"", 0, [])]
+        else:
+            last = parts[-1]
+            for mine, more in zip(last[1:5], run[1:5], strict=True):
+                mine.extend(more)
+            last.events.extend(events)
+            parts[-1] = last._replace(kinds=last.kinds + kind)
+        offset += count
+    return [part for part in parts if part.events or part.control]
