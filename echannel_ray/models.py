@@ -78,7 +78,8 @@ class ChannelStats(BaseModel):
     packs_sent: int = 0
     packing_degree: dict[str, float] = Field(default_factory=dict)
     derived: dict[str, ChannelStats] = Field(default_factory=dict)
-    blocked_producers: int = 0
+    blocked_producers: int = 0  # that wait in `publish`: for a consumer, or for a part that is being restarted
+    blocked_milliseconds: int = 0  # that `publish` calls have waited, all together
 
 
 class SubscriptionStats(BaseModel):

@@ -38,6 +38,8 @@ MANAGER_TRANSITIONS: dict[tuple[str, str], str] = {("rebuilding", "rebuilt"): "s
 
 # After this long without an answer an attempt is made anew, and the name server looks whether that node is still there.
 _ATTEMPT_SECONDS = 2.0
+# Between a definition and its second copy; meanwhile the process that made the channel has one.
+_RECORD_SECONDS = 0.01
 # A concentrator that is there for Ray and answers nothing must not keep all channels closed for good.
 _REBUILD_SECONDS = 10.0
 _NAME_SERVER_SECONDS = 30.0
@@ -233,6 +235,8 @@ class ChannelManager:
 
     async def _record(self, instruction: RecordDefinition) -> None:
         self._unrecorded.append(instruction)
+        # Those of the next moment go with it: a call for each would be most of what creating a channel costs.
+        await asyncio.sleep(_RECORD_SECONDS)
         async with self._recording:
             batch, self._unrecorded = self._unrecorded, []
             if batch:  # else it went with the one before

@@ -80,7 +80,7 @@ class FlowSender:
         if number > self.acked.get(node, number):
             before = self.lowest_acked
             self.acked[node] = min(number, self.last_sent)
-            # Progress of the nodes that are ahead says nothing of the one that may have lost something: it keeps its probe.
+            # Progress of the nodes that are ahead says nothing of one that may have lost something: it keeps its probe.
             if self.lowest_acked > before:
                 self._release(now)
 

@@ -21,7 +21,8 @@ class Reception:
     """One stream at one subscription."""
 
     __slots__ = (
-        "credited_mark", "ends_at", "expected", "final", "grouped", "handled_mark", "stream", "subscription", "wanted_mark",
+        "credited_mark", "ends_at", "expected", "final", "grouped", "handled_mark", "stream", "subscription",
+        "wanted_mark",
     )  # fmt: skip
 
     def __init__(self, stream: ReceivedStream, subscription: int, first_sequence: int, first_mark: int) -> None:
@@ -119,7 +120,7 @@ class Receiver:
         self._ended: dict[bytes, None] = {}  # flows, the last few thousand
         self._gone: dict[int, None] = {}  # endpoints, the last few thousand
         self._ending: set[ReceivedStream] = set()  # closed, with events still on their way
-        self._skipped: list[Delivered] = []  # gaps that were found out by a declaration, to be told ahead of what comes next
+        self._skipped: list[Delivered] = []  # gaps that a declaration has shown, to be told ahead of what comes next
 
     # ---- flows ----
 
@@ -158,7 +159,7 @@ class Receiver:
                 self._route_declared(flow, *entry[1:])
         routes = self.routes
         endpoint = flow.endpoint
-        runs = []
+        runs: list[WireRoute | None] = []
         is_ahead = False
         for wire, first in zip(pack.streams, pack.firsts, strict=True):
             route = routes.get((endpoint, wire))
@@ -298,7 +299,9 @@ class Receiver:
 
     def _stream_ended(self, endpoint: int, number: int, ends_at: int, who: list[list[int]]) -> None:
         stream = self.streams.get((endpoint, number))
-        for each, subscription in who if stream is not None else ():
+        if stream is None:
+            return
+        for each, subscription in who:
             reception = stream.receptions.get(subscription) if each == self.endpoint else None
             if reception is not None:
                 # Members of groups do not see every number; what they get has come by this flow, ahead of its end.
@@ -346,7 +349,7 @@ class Receiver:
                 reception.final = True
                 closed.append(reception)
                 if reception.grouped:
-                    self.finished[(*key, subscription)] = reception.handled_mark
+                    self.finished[key[0], key[1], subscription] = reception.handled_mark
             if not stream.receptions:
                 del self.streams[key]
                 self._ending.discard(stream)

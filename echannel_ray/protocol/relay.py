@@ -5,9 +5,10 @@ Rules:
 * A flow is declared by its producer's endpoint, to the concentrator of its node (its *origin*), which passes the declaration on to the
   concentrators of the other nodes and to its own destinations. The declaration is all that a relay knows of a flow; it can be repeated at any time.
 * Packs, probes, and the end of a flow go downstream; acknowledgements go upstream, merged: a node has what the last of its destinations has.
-* A destination that outlived an earlier relay declares the flows that it receives too, and a route that a peer came back without stays. Such a
-  *claimed* route carries nothing (its `upstream` is None): it is there so that the destination hears of the producer's death. The producer is
-  asked (by an UNKNOWN_FLOW frame that goes upstream) to declare the flow, or to say that it has ended.
+* A destination that outlived an earlier relay declares the flows that it receives too, and a route that a peer came back
+  without stays. Such a *claimed* route carries nothing (its `upstream` is None): it is there so that the destination hears
+  of the producer's death. The producer is asked, by an UNKNOWN_FLOW frame that goes upstream, to declare the flow or to say
+  that it has ended.
 * A destination that is not attached is *expected* (it was attached to this relay's predecessor, and its process lives) or *gone*.
   Whoever sends to it learns of the second by a GONE frame; of the first by silence, which probes end.
 * A relay keeps nothing that was sent: what a lost link or relay had in its buffers is sent again by the endpoint that published it.
@@ -58,7 +59,7 @@ class Relay:
         self.routes: dict[bytes, Route] = {}
         self.expected: set[int] = set()
         self.gone_nodes: set[int] = set()
-        # Endpoints of this node whose death some peer may have missed: one whose link was down, or whom this relay's predecessor knew.
+        # Endpoints of this node whose death a peer may have missed: its link was down, or the predecessor of this relay knew it.
         self.departed: dict[int, None] = {}
         self._inherited: set[int] = set()
         self._asked: dict[int, set[bytes]] = {}  # of an expected endpoint: flows that somebody wants it to declare
@@ -99,7 +100,7 @@ class Relay:
                 self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
 
     def peer_attached(self, node: int, link: Link) -> None:
-        """The link to another node's concentrator is up: say all again that was said while it was down, and have its flows probed."""
+        """The link to another node's concentrator is up: say again what it may have missed, and have its flows probed."""
         self.peers[node] = link
         self.gone_nodes.discard(node)
         for endpoint in self.departed:
@@ -336,7 +337,7 @@ class Relay:
 
     def _forget(self, endpoint: int) -> bool:
         """Drop an endpoint as source and destination, and tell those of our links that know it; say whether anybody did."""
-        tell = set()
+        tell: set[Link | None] = set()
         known = False
         gone = frames.NUMBER.pack(endpoint)
         for key, route in [*self.routes.items()]:

@@ -85,7 +85,7 @@ class Recipient:
         self.endpoint = consumer.endpoint
         self.subscription = consumer.subscription
         self.first_sequence = first_sequence
-        # What is given to a member a second time may have the mark at which it joined: it must not seem handled before it arrives.
+        # What is given to a member a second time may have the mark at which it joined: it must not seem handled already.
         self.first_mark = 0 if consumer.group is not None else mark
         self.handled_mark = mark
         # What follows is for members of groups and laggards: the recipients with a route of their own.
@@ -307,8 +307,8 @@ class Sender:
     def _leave(self, route: Route | None) -> None:
         if route is not None:
             route.flow.streams -= 1
-            # Of two packs, each with what the other waits for, neither would ever be taken in. That can't happen where no stream joins
-            # a pack that another has left before it was sent.
+            # Of two packs, each with what the other waits for, neither would ever be taken in. That can't happen where no
+            # stream joins a pack that another has left before it was sent.
             if route.gather:
                 route.gather.was_left = True
 
@@ -463,7 +463,7 @@ class Sender:
     def _begin_to_lag(self, stream: SenderStream, recipient: Recipient) -> None:
         recipient.lagging = True
         recipient.left_mark = stream.published_bytes
-        # Its `first_sequence` stays: what it was sent by the plain route may be lost, and has to arrive before what comes now.
+        # Its `first_sequence` stays: what the plain route carried may be lost, and has to arrive before what comes now.
         self._give_own_route(recipient)
         stream.laggards.append(recipient)
         self._reroute(stream)

@@ -103,6 +103,7 @@ class Crew:
         self._closed = False
         self._threads = 0
         self.ticking = True
+        self.ticks = 0
         self._tick_wake = threading.Lock()
         self._tick_wake.acquire()
         self._ticker = threading.Thread(target=self._tick_loop, name=f"{name}-ticker", daemon=True)
@@ -303,6 +304,7 @@ class Crew:
                 idle_ticks = _IDLE_TICKS - 1
             if self._closed:
                 return
+            self.ticks += 1
             busy = self._link.tick()
             busy |= self._supervise()
             idle_ticks = 0 if busy else idle_ticks + 1

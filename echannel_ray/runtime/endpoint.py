@@ -24,7 +24,7 @@ from echannel_ray.runtime.incoming import Incoming
 from echannel_ray.runtime.outgoing import FLOW_WINDOW_BYTES, Outgoing
 from echannel_ray.runtime.requests import Requests
 from echannel_ray.transport import wire
-from echannel_ray.transport.connection import Connection
+from echannel_ray.transport.connection import Connection, PlainConnection
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.mailbox import Mailbox
@@ -99,7 +99,9 @@ class Endpoint:
     def forget(self) -> None:
         """In the child of a fork: the link and the threads are the parent's."""
         self.closed = True
-        self.connection = None
+        connection, self.connection = self.connection, None
+        if isinstance(connection, PlainConnection):
+            connection.forget()
 
     def fail(self, error: errors.EChannelError) -> None:
         """The link can't be had again: everything that waits, and every later call, gets this error."""
@@ -416,6 +418,7 @@ class Endpoint:
         for publisher in self.publishers.values():
             if publisher.channel == channel:
                 sums.update(publisher.counters())
+                sums["blocked_producers"] += publisher.is_blocked
         for mailbox in self.mailboxes.values():
             if mailbox.channel == channel:
                 sums["events_delivered"] += mailbox.counters.handled

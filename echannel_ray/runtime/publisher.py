@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SMALL_BYTES = 1024
 _LARGEST_SMALL_BYTES = _SMALL_BYTES + OVERHEAD_BYTES
 _ASK_AGAIN_SECONDS = 0.3
+_FREQUENT_TICKS = 3
 
 
 class Publisher:
@@ -44,10 +45,13 @@ class Publisher:
         self.incarnation = incarnation
         self.local: tuple[Mailbox, ...] = ()
         self.interval_seconds = interval_seconds
+        self._gathered_at_tick = -_FREQUENT_TICKS
         self._plain: list[bytes] = []  # published the short way, and not yet absorbed
         self._pickled: list[bytes] = []
         self._plain_room = self._pickled_room = 0  # how many events may be in the two lists; at most one is not 0
         self._lock = endpoint.lock
+        self._waiting = 0  # threads that are in a `publish` which waits for room
+        self._blocked_milliseconds = 0  # that they have waited, all together
         with self._lock:
             self.stream = endpoint.sender.open_stream(channel, overflow, window_bytes, max_degree)
             endpoint.publishers[self.stream.number] = self
@@ -89,8 +93,7 @@ class Publisher:
                 gather = None
             else:
                 gather = stream.gather
-                turned = gather.stream is not stream or gather.kind != kind  # type: ignore[union-attr]
-                if turned:
+                if gather.stream is not stream or gather.kind != kind:  # type: ignore[union-attr]
                     self._turn(gather, kind)  # type: ignore[arg-type]
                 stream.published_bytes = published
                 events = gather.events  # type: ignore[union-attr]
@@ -98,8 +101,7 @@ class Publisher:
                 full = len(events) >= stream.max_degree
                 if full:
                     endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
-                if not turned:
-                    self._arm(kind, gather)  # type: ignore[arg-type]
+                self._arm(kind)
         if gather is None:
             return self._publish(event, timeout, (kind, payload, size))  # type: ignore[no-any-return]
         if full:
@@ -118,15 +120,17 @@ class Publisher:
 
     # ---- the short way ----
 
-    def _arm(self, kind: int, gather: Gather) -> None:
+    def _arm(self, kind: int) -> None:
         """Let `publish` append so many events of this kind without asking: to a full pack, if the window has room for that.
 
-        Only for a producer that published twice in a row: where many take turns, each would have to be looked after.
+        Only for a producer that publishes in every few ticks: to look after thousands that seldom do would cost more.
         """
         stream = self.stream
-        pack_room = stream.max_degree - len(gather.events) - 1
-        room = min(pack_room, (stream.limit_bytes - stream.published_bytes) // _LARGEST_SMALL_BYTES)
-        if room > 0 and self.endpoint.crew.ticking:
+        crew = self.endpoint.crew
+        is_frequent = crew.ticks - self._gathered_at_tick < _FREQUENT_TICKS
+        self._gathered_at_tick = crew.ticks
+        room = min(stream.max_degree - 1, (stream.limit_bytes - stream.published_bytes) // _LARGEST_SMALL_BYTES)
+        if is_frequent and room > 0 and crew.ticking:
             self._plain_room = room if kind == PLAIN else 0
             self._pickled_room = room if kind == PICKLED else 0
             self.endpoint.armed[self] = None
@@ -158,6 +162,8 @@ class Publisher:
             return
         gather = stream.gather
         assert gather is not None
+        if len(gather.events) + len(taken) > stream.max_degree:
+            self.endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
         if gather.stream is not stream or gather.kind != kind:
             self._turn(gather, kind)
         stream.published_bytes += sum(map(len, taken)) + OVERHEAD_BYTES * len(taken)
@@ -291,6 +297,18 @@ class Publisher:
         return blockers
 
     def _wait_for_room(self, size: int, deadline: float | None, timeout: float | None) -> None:
+        began = time.monotonic()
+        with self._lock:
+            self._waiting += 1
+        try:
+            while not self._room_came(size, deadline, timeout):
+                pass  # and ask again
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                self._blocked_milliseconds += int(1000 * (time.monotonic() - began))
+
+    def _room_came(self, size: int, deadline: float | None, timeout: float | None) -> bool:
         endpoint = self.endpoint
         with self._lock:
             endpoint.blocked_publishers += 1
@@ -311,9 +329,10 @@ class Publisher:
                             f"{', '.join(map(str, self._blockers(size)))}"
                         )
                     if now - asked_at >= _ASK_AGAIN_SECONDS:
-                        return  # and ask again
+                        return False
                     left = _ASK_AGAIN_SECONDS if deadline is None else min(_ASK_AGAIN_SECONDS, deadline - now)
                     endpoint.room.wait(left)
+            return True
         finally:
             with self._lock:
                 endpoint.blocked_publishers -= 1
@@ -485,6 +504,11 @@ class Publisher:
                 self.stream.has_local_consumers = False
             endpoint.sender.membership_changed(self.stream, version, remote, deleted)
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a `publish` waits for room now."""
+        return self._waiting > 0
+
     def counters(self) -> dict[str, int]:
         """What this producer has done so far; under the lock."""
         stream = self.stream
@@ -494,6 +518,7 @@ class Publisher:
         return {
             "events_published": stream.next_sequence - 1,
             "events_dropped": stream.dropped,
+            "blocked_milliseconds": self._blocked_milliseconds,
             "bytes_published": max(0, stream.published_bytes - OVERHEAD_BYTES * (stream.next_sequence - 1)),
         }
 

@@ -151,6 +151,17 @@ class PlainConnection:
             self._recv_into = self._sendmsg = raise_closed  # type: ignore[assignment]
             shut_down(sock)
 
+    def forget(self) -> None:
+        """In the child of a fork: let go of the descriptor, and leave the link, which is the parent's, as it is.
+
+        Who is at the other side would else not see the parent's end while the child lives. To drop our references is not enough:
+        the frames of the parent's threads, which the child has too, keep theirs.
+        """
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            self._recv_into = self._sendmsg = raise_closed  # type: ignore[assignment]
+            sock.close()
+
 
 def accept_socket(listening: socket.socket) -> socket.socket | None:
     """The next connection of a non-blocking socket that listens, or None if there is none now."""

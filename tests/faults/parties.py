@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import struct
 import threading
 import time
@@ -61,6 +62,14 @@ class Process:
             "kept_bytes": sum(flow.kept_bytes for flow in sender.flows.values()),
             "recipients": sum(len(stream.recipients) for stream in sender.streams.values()),
         }
+
+    def fork(self) -> int:
+        """A child that does nothing until it is killed; its pid."""
+        child = os.fork()
+        if not child:
+            while True:
+                signal.pause()
+        return child
 
     def rss(self) -> int:
         gc.collect()

@@ -93,14 +93,16 @@ def seconds_until_flowing(loads: dict[int, Handle], consumers: Iterable[Handle],
     """Seconds from now until each consumer has something of each producer that was published after now."""
     consumers = list(consumers)
     before = dict(zip(loads, published(loads.values()), strict=True))
+    seen: list[dict[int, int]] = []
 
     def is_flowing() -> bool:
-        for progress in ray.get([c.progress.remote(channel) for c in consumers], timeout=30):
-            if any(progress.get(number, 0) <= count for number, count in before.items()):
-                return False
-        return True
+        seen[:] = ray.get([c.progress.remote(channel) for c in consumers], timeout=30)
+        return all(progress.get(number, 0) > count for progress in seen for number, count in before.items())
 
-    return seconds_until(is_flowing)
+    try:
+        return seconds_until(is_flowing)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}: published {before}, since then {published(loads.values())}, arrived {seen}") from None
 
 
 def check_all_arrived(loads: dict[int, Handle], consumers: Iterable[Handle], channel: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from typing import ClassVar
 
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowReceiver, FlowSender, SentPack
@@ -76,7 +77,8 @@ class Endpoint:
             event = Event((self.number, stream.number, published.last + 1, size))
             if size <= frames.CHUNK_BYTES and stream.published_bytes + size <= stream.limit_bytes:
                 gather = stream.gather
-                assert gather is not None and stream.limit_bytes != NEVER
+                assert gather is not None
+                assert stream.limit_bytes != NEVER
                 if gather.stream is not stream or gather.kind != PICKLED * (size % 2):
                     gather.turn(stream, PICKLED * (size % 2))
                 gather.events.append(event)
@@ -301,7 +303,7 @@ class Endpoint:
         (node,) = frames.NUMBER.unpack(body)
         self._probe([flow for flow in self.sender.flows.values() if node in flow.acked], at_once=True)
 
-    _handlers = {
+    _handlers: ClassVar[dict[int, Callable[[Endpoint, int, bytes], None]]] = {
         frames.PACK: _pack,
         frames.PROBE: _probed,
         frames.ANSWER: _answered,

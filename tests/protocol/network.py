@@ -1,7 +1,7 @@
 """A simulated network, the same in every run of one seed: time is a number, links are queues that may fail.
 
-Links deliver in order by default. What a *lossy* one may do, real sockets do only by breaking (drops, delays) or never (reordering,
-duplicates); the protocol has to survive all of it.
+Links deliver in order by default. What a *lossy* one may do, real sockets do only by breaking (drops, delays) or never
+(reordering, duplicates); the protocol has to survive all of it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any
 
 from echannel_ray.protocol import frames
 
-NAMES = {
-    value: name for name, value in vars(frames).items() if name.isupper() and isinstance(value, int) and value < 64
-}
+_CONSTANTS = {name: value for name, value in vars(frames).items() if name.isupper() and isinstance(value, int)}
+NAMES = {v: name for name, v in _CONSTANTS.items() if v < 64 and not name.startswith(("IS_", "FIRST_", "LAST_"))}
 # Only a link that breaks loses these, and then the parts at both of its ends hear of it and say them again.
 NEVER_LOST = frozenset({frames.GONE, frames.FLOW_ENDED, frames.FLOW})
 # Without these, a relay may go on routing a flow that has ended: harmless, and no real link loses one frame alone.
@@ -128,7 +127,7 @@ class Network:
                 self.after(0.01 + 0.3 * self.rng.random(), each.ended, each)
 
     def died(self, end: End) -> None:
-        """The process at this end is dead: what it sent may still arrive (or not, after a reset), then the end of file."""
+        """The process at this end is dead: what it sent may still arrive (or not), then the end of file."""
         if not end.is_open:
             return
         end.is_open = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from echannel_ray.protocol import frames
@@ -52,7 +53,7 @@ def _check_plain(published: Published, subscription: Subscription) -> None:
     who = f"subscription {subscription.number} of e{subscription.endpoint}, stream {source}"
     runs: Runs = subscription.received.get(source, [])
     start = subscription.starts.get(source, 1) if subscription.starts is not None else published.last + 1
-    for before, after in zip(runs, runs[1:], strict=False):
+    for before, after in pairwise(runs):
         assert after[0] == before[1] + 1, f"{who}: {after} after {before}"
     if published.stream.overflow in (BLOCK, RAISE):
         assert not any(run[2] for run in runs), f"{who}: a gap"
@@ -104,13 +105,14 @@ def _check_nothing_kept(world: World) -> None:
             assert flow.streams, f"e{endpoint.number}, flow {flow.number} is used by nobody"
             used.add(frames.KEY.pack(endpoint.number, flow.number))
         assert not any(endpoint.sender.gathers.values())
-        assert not endpoint.receiver.assemblies
         for published in endpoint.published.values():
             assert not published.pending, f"e{endpoint.number}: publishers wait for ever"
             assert not published.drains
             assert not published.stream.undelivered
             for recipient in published.stream.recipients.values():
-                assert not recipient.leaving and not recipient.gap and not recipient.backlog
+                assert not recipient.leaving
+                assert not recipient.gap
+                assert not recipient.backlog
                 assert not (recipient.sent and recipient.consumer.group)
     if world.network.is_tidy:
         for node in world.nodes.values():
@@ -119,5 +121,6 @@ def _check_nothing_kept(world: World) -> None:
                 assert not unused, f"{node.number:x} routes flows that ended: {[frames.KEY.unpack(k) for k in unused]}"
         dead = {e.number for e in world.endpoints.values() if e.dead}
         for endpoint in alive:
+            assert not endpoint.receiver.assemblies
             known = {key[0] for key in endpoint.receiver.streams} | {key[0] for key in endpoint.receiver.routes}
             assert not known & dead, f"e{endpoint.number} remembers streams of the dead: {known & dead}"

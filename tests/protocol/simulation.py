@@ -1,8 +1,9 @@
-"""Nodes, a manager that is trivially right, and faults, on the simulated network; what must hold in the end is in `promises`."""
+"""Nodes, a manager that is trivially right, and faults, on the simulated network; what must hold is in `promises`."""
 
 from __future__ import annotations
 
 import random
+from functools import partial
 
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.messages import Consumer
@@ -73,8 +74,8 @@ class World:
             return
         a, b = self.network.connect(f"{one.number:x}", f"{other.number:x}", lossy=True)
         for here, there, end in ((one, other, a), (other, one, b)):
-            end.receive = lambda end, data, here=here: self._at_relay(here, end, data)
-            end.ended = lambda end, here=here, there=there: self._peer_ended(here, there, end)
+            end.receive = partial(self._at_relay, here)
+            end.ended = partial(self._peer_ended, here, there)
             here.links.append(end)
         one.relay.peer_attached(other.number, a)
         other.relay.peer_attached(one.number, b)

@@ -27,16 +27,8 @@ def one_of_each() -> list[bytes]:
 
 
 def test_there_are_the_frames_that_the_protocol_names() -> None:
-    named = {
-        frames.HELLO,
-        frames.WELCOME,
-        frames.REFUSED,
-        frames.HEARTBEAT,
-        frames.GOODBYE,
-        *range(16, 24),
-        *range(32, 37),
-        *range(48, 52),
-    }
+    links = {frames.HELLO, frames.WELCOME, frames.REFUSED, frames.HEARTBEAT, frames.GOODBYE}
+    named = {*links, *range(16, 24), *range(32, 37), *range(48, 52)}
     assert set(KINDS) == named
 
 
@@ -70,13 +62,8 @@ def test_the_parts_of_a_pack_are_where_relays_look() -> None:
 
 
 def test_addressed_frames_begin_with_their_address() -> None:
-    for layout in (
-        frames.ANSWER_FIXED,
-        frames.CREDIT_FIXED,
-        frames.RESULT_FIXED,
-        frames.RESULT_WANTED_FIXED,
-        frames.CREDIT_WANTED_FIXED,
-    ):
+    layouts = (frames.ANSWER_FIXED, frames.CREDIT_FIXED, frames.RESULT_FIXED, frames.RESULT_WANTED_FIXED)
+    for layout in (*layouts, frames.CREDIT_WANTED_FIXED):
         body = layout.pack(*range(1, len(layout.unpack(bytes(layout.size))) + 1))
         assert frames.ADDRESS.unpack_from(body) == (1, 2)
 

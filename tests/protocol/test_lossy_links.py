@@ -1,4 +1,4 @@
-"""Thousands of short runs with faults of every kind, each from one seed. SEED=n runs one of them, RUNS=n more of them."""
+"""Thousands of short runs with faults of every kind, each from one seed. SEED=n runs one, RUNS=n more of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from echannel_ray.protocol.sending import BLOCK, DROP_NEWEST, DROP_OLDEST, RAISE
 from tests.protocol.promises import check
 from tests.protocol.simulation import World
 
-RUNS = int(os.environ.get("RUNS", "300"))
+RUNS = int(os.environ.get("RUNS", "400"))
 SEED = os.environ.get("SEED")
 LARGE = 300_000
 FAULTS = {

@@ -225,6 +225,19 @@ def test_two_gaps_are_two_runs() -> None:
     assert gather.take().counts == [1, 1]
 
 
+def test_of_a_run_that_is_known_in_part_the_rest_is_taken(bench: Bench) -> None:
+    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    bench.members(stream, bench.consumer(2, 20))
+    for i in range(1, 6):
+        bench.publish(stream, i)
+    ((flow, _, columns),) = bench.taken()
+    first = columns._replace(counts=[2], marks=[20], events=columns.events[:2])
+    assert seen(bench.arrive((flow, 1, first)), 20) == [1, 2]
+    assert seen(bench.arrive((flow, 2, columns)), 20) == [3, 4, 5]
+    assert bench.receivers[2].duplicates == {20: 2}
+    assert seen(bench.arrive((flow, 3, columns)), 20) == []
+
+
 # ---- windows ----
 
 

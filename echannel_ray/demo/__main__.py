@@ -1,0 +1,7 @@
+"""`python -m echannel_ray.demo`."""
+
+import sys
+
+from echannel_ray.demo import run
+
+sys.exit(run())

@@ -1,0 +1,183 @@
+"""What happens in the demonstration, in the order in which it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from rich.console import Console
+
+import echannel_ray as ec
+from echannel_ray.demo.parties import Consumer, Source, Tally
+from echannel_ray.demo.screen import Row, Screen
+from echannel_ray.demo.verdict import Finding, find, microseconds, print_findings
+
+RATE = 10_000
+STEADY_SECONDS = 3.0
+FLAT_OUT_SECONDS = 2.0
+ROUND_TRIPS = 300
+ACTOR_CALLS = 200
+# The slow consumer handles at most 100 events each 12.5 ms, 8,000 a second: less than are published.
+SLOW_EVERY, SLOW_SECONDS = 100, 0.0125
+_POLL_SECONDS = 0.25
+_ANSWER_SECONDS = 60
+
+
+class Party:
+    """An actor that takes part, and its row on the screen."""
+
+    def __init__(self, row: Row, actor: Any, method: str) -> None:
+        self.row = row
+        self.actor = actor
+        self.method = method
+
+    def ask(self) -> Any:
+        """Its counter, as a reference."""
+        return getattr(self.actor, self.method).remote()
+
+
+class Scenario:
+    """The parties on both nodes, and the driver, which is a consumer too."""
+
+    def __init__(self, nodes: list[str]) -> None:
+        channel = ec.channel("trades")
+        self.mine = Row("driver", "node 1")
+        self.tally = Tally()
+        self.subscription = channel.subscribe(self.tally.count)
+        consumers = [
+            (Row("plain", "node 1"), (channel, None, 0, 0.0)),
+            (Row("slow", "node 1"), (channel, None, SLOW_EVERY, SLOW_SECONDS)),
+            (Row("worker a", "node 1"), (channel, "workers", 0, 0.0)),
+            (Row("worker b", "node 2"), (channel, "workers", 0, 0.0)),
+        ]
+        made = [Party(row, _on(nodes, row, Consumer).remote(*arguments), "received") for row, arguments in consumers]
+        self.plain, self.slow, self.worker_a, self.worker_b = made
+        self.consumers = made
+        row = Row("producer", "node 2")
+        self.source = Party(row, _on(nodes, row, Source).remote(channel), "published")
+        self.rows = [row, *(party.row for party in made), self.mine]
+        self._polled_at = time.monotonic()
+        self.poll()
+
+    def poll(self) -> None:
+        """Read all counters."""
+        parties = [self.source, *self.consumers]
+        counters = ray.get([party.ask() for party in parties], timeout=_ANSWER_SECONDS)
+        now = time.monotonic()
+        for party, events in zip(parties, counters, strict=True):
+            party.row.counted(events, now - self._polled_at)
+        self.mine.counted(self.tally.received, now - self._polled_at)
+        self._polled_at = now
+
+    def watch(self, screen: Screen, until: Callable[[], bool]) -> None:
+        """Show the rates until something is so."""
+        while not until():
+            time.sleep(_POLL_SECONDS)
+            self.poll()
+            screen.show()
+
+
+def play(nodes: list[str]) -> bool:
+    """The whole of it; whether every event arrived, once and in order."""
+    console = Console(highlight=False)
+    console.print("Two Ray nodes on this machine. Joining, and placing a producer and five consumers ...")
+    scenario = Scenario(nodes)
+    source = scenario.source.actor
+    with Screen(scenario.rows, console) as screen:
+        screen.say(
+            f"the producer publishes {RATE:,} events/s; the slow consumer takes up to 8,000, and holds up nobody"
+        )
+        publishing = source.publish_at.remote(RATE)
+        scenario.watch(screen, _after(STEADY_SECONDS))
+        restarted = _kill_concentrator(nodes[1], scenario, screen)
+        scenario.watch(screen, _after(STEADY_SECONDS))
+        steady = ray.get(source.stop.remote(), timeout=_ANSWER_SECONDS)
+        ray.get(publishing, timeout=_ANSWER_SECONDS)
+        screen.say(f"{steady:,} published; the slow consumer catches up, and leaves")
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        scenario.watch(screen, lambda: scenario.slow.row.events >= steady or time.monotonic() > deadline)
+        ray.get(scenario.slow.actor.leave.remote(), timeout=_ANSWER_SECONDS)
+        screen.say("now as fast as it goes, on the cores that there are")
+        flat_out = source.publish_flat_out.remote(FLAT_OUT_SECONDS)
+        scenario.watch(screen, lambda: bool(ray.wait([flat_out], timeout=0)[0]))
+        screen.say(f"and {ROUND_TRIPS} times `deliver`: each waits until all four consumers have handled the event")
+        round_trips = ray.get(source.round_trips.remote(ROUND_TRIPS), timeout=_ANSWER_SECONDS)
+        calls = _actor_calls(scenario.plain.actor)
+        published = ray.get(source.published.remote(), timeout=_ANSWER_SECONDS)
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        scenario.watch(screen, lambda: _all_there(scenario, published) or time.monotonic() > deadline)
+    findings = _findings(scenario, steady, published)
+    rate = ray.get(flat_out)
+    console.print()
+    print_findings(findings, console)
+    console.print(
+        f"\n{published:,} events published; flat out {rate:,.0f} events/s to each of four consumers on two nodes\n"
+        f"deliver, to all four and back: {microseconds(round_trips)} (one Ray actor call here: {microseconds(calls)})\n"
+        f"the concentrator of node 2 was killed under load, and was back after {restarted:.1f} s"
+    )
+    flawless = all(finding.is_flawless for finding in findings)
+    console.print(
+        "nothing lost, nothing twice, all in order" if flawless else "EVENTS WERE LOST, REPEATED OR REORDERED",
+        style="bold green" if flawless else "bold red",
+    )
+    scenario.subscription.close()
+    return flawless
+
+
+def _on(nodes: list[str], row: Row, party: type) -> Any:
+    node = nodes[0] if row.where == "node 1" else nodes[1]
+    placed = NodeAffinitySchedulingStrategy(node, soft=False)
+    remote: Any = ray.remote(party)
+    return remote.options(num_cpus=0, max_concurrency=4, scheduling_strategy=placed)
+
+
+def _kill_concentrator(node: str, scenario: Scenario, screen: Screen) -> float:
+    """`kill -9` to what carries all events of the producer's node; seconds until its successor answers."""
+    pid = next(part.pid for part in ec.status().concentrators if part.node_id == node)
+    os.kill(pid, signal.SIGKILL)
+    begun = time.monotonic()
+    screen.say(f"kill -9 {pid}: the concentrator of node 2, through which all that the producer publishes travels")
+    while not any(part.node_id == node and part.pid not in (0, pid) for part in ec.status().concentrators):
+        if time.monotonic() - begun > _ANSWER_SECONDS:
+            raise TimeoutError("the concentrator of node 2 was not started again")
+        scenario.poll()
+        screen.show()
+    seconds = time.monotonic() - begun
+    screen.say(f"Ray has started it again after {seconds:.1f} s; what was lost on the way is sent again")
+    return seconds
+
+
+def _after(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() >= end
+
+
+def _all_there(scenario: Scenario, published: int) -> bool:
+    workers = scenario.worker_a.row.events + scenario.worker_b.row.events
+    return min(scenario.plain.row.events, workers, scenario.mine.events) >= published
+
+
+def _actor_calls(actor: Any) -> list[float]:
+    found = []
+    for _ in range(ACTOR_CALLS):
+        begun = time.perf_counter()
+        ray.get(actor.received.remote())
+        found.append(time.perf_counter() - begun)
+    return found
+
+
+def _findings(scenario: Scenario, steady: int, published: int) -> list[Finding]:
+    asked = [party.actor.result.remote() for party in scenario.consumers]
+    plain, slow, worker_a, worker_b = ray.get(asked, timeout=_ANSWER_SECONDS)
+    workers = [scenario.worker_a.row, scenario.worker_b.row]
+    return [
+        find([scenario.plain.row], [plain], published),
+        find([scenario.slow.row], [slow], steady),
+        find(workers, [worker_a, worker_b], published),
+        find([scenario.mine], [scenario.tally], published),
+    ]

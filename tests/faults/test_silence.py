@@ -1,0 +1,95 @@
+"""Links that are cut and processes that are stopped, and go on after a while: suspected, held, and nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import ray
+
+from tests.clusters import wait_until
+from tests.faults.proxy import put_between
+from tests.faults.scene import Scene, check_all_arrived, seconds_until, seconds_until_flowing
+
+SILENT_SECONDS = 3.0  # the soak has longer ones
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process does nothing meanwhile, but its links stay."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def stage(scene: Scene, channel: str) -> tuple[dict[int, Any], list[Any]]:
+    consumers = [scene.consumer(node, channel) for node in scene.cluster.nodes]
+    loads = {i: scene.load(node, i, channel) for i, node in enumerate(scene.cluster.nodes, 1)}
+    seconds_until_flowing(loads, consumers, channel)
+    return loads, consumers
+
+
+def stay_silent() -> None:
+    """The time itself is the fault here: there is nothing to wait for."""
+    threading.Event().wait(SILENT_SECONDS)
+
+
+@pytest.mark.parametrize("who", ["a consumer", "a producer", "a concentrator"])
+def test_a_process_that_is_stopped_for_a_while_is_suspected_and_held(
+    scene: Scene, who: str, capsys: pytest.CaptureFixture[str]
+):
+    first, second = scene.cluster.nodes
+    channel = who.replace(" ", "-")
+    loads, consumers = stage(scene, channel)
+    if who == "a concentrator":
+        pid = scene.concentrator(second).pid
+    else:
+        pid = ray.get((consumers[1] if who == "a consumer" else loads[2]).pid.remote())
+    with stopped(pid):
+        if who == "a concentrator":
+            # It answers no call, so the other one is asked who is suspected.
+            noticed = seconds_until(lambda: second.node_id in suspected_nodes(scene))
+        else:
+            noticed = seconds_until(lambda: scene.concentrator(second).suspected_endpoints)
+        stay_silent()
+        assert len(scene.status().concentrators) == 2
+    back = seconds_until_flowing(loads, consumers, channel)
+    with capsys.disabled():
+        print(f"\n  SIGSTOP of {who}: suspected after {noticed:.2f} s, events flow {back:.2f} s after SIGCONT", end="")
+    wait_until(lambda: not scene.concentrator(second).suspected_endpoints and not suspected_nodes(scene))
+    check_all_arrived(loads, consumers, channel)
+
+
+def suspected_nodes(scene: Scene) -> set[str]:
+    return {node.node_id for node in scene.status().nodes if node.suspected}
+
+
+def test_a_link_between_nodes_that_is_cut_for_a_while(scene: Scene, capsys: pytest.CaptureFixture[str]):
+    loads, consumers = stage(scene, "cut")
+    proxy = put_between(scene)
+    try:
+        seconds_until_flowing(loads, consumers, "cut")
+        proxy.be_silent(True)
+        noticed = seconds_until(lambda: suspected_nodes(scene))
+        stay_silent()
+        proxy.be_silent(False)
+        back = seconds_until_flowing(loads, consumers, "cut")
+        wait_until(lambda: not suspected_nodes(scene))
+        proxy.refuse()
+        stay_silent()
+        assert len([node for node in scene.status().nodes if node.joined]) == 2, "its raylet's port does not refuse"
+        proxy.accept_again()
+        again = seconds_until_flowing(loads, consumers, "cut")
+        with capsys.disabled():
+            print(f"\n  link cut: suspected after {noticed:.2f} s; events flow {back:.2f} s after it was silent, "
+                  f"{again:.2f} s after it was broken", end="")  # fmt: skip
+        check_all_arrived(loads, consumers, "cut")
+    finally:
+        proxy.close()
