@@ -99,11 +99,12 @@ def tap(
         _check_names(namespace, channel)
         from echannel_ray.cli.joining import running_ray
 
+        out = sys.stdout
         with running_ray(address):
             from echannel_ray.cli import moving
 
             with moving.joined(namespace):
-                moving.tap(channel, count, timeout, as_json)
+                moving.tap(channel, count, timeout, as_json, out)
 
 
 @app.command()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 
 from echannel_ray.errors import Disconnected
 
@@ -30,7 +31,9 @@ def running_ray(address: str | None) -> Iterator[None]:
     except (RuntimeError, ValueError, OSError) as error:
         raise Disconnected(f"could not join the Ray at {wanted!r}: {_first_line(error)}. Then {_HOW}") from error
     try:
-        yield
+        # Ray prints what goes wrong anywhere in the cluster on standard output, which is for our answer.
+        with redirect_stdout(sys.stderr):
+            yield
     finally:
         ray.shutdown()
 

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import echannel_ray as ec
 from echannel_ray.cli.documents import as_json
@@ -23,7 +23,7 @@ def joined(namespace: str) -> Iterator[None]:
         ec.disconnect()
 
 
-def tap(channel: str, count: int | None, timeout: float | None, as_lines: bool) -> None:
+def tap(channel: str, count: int | None, timeout: float | None, as_lines: bool, out: TextIO) -> None:
     """Print events as they come, `count` of them, for `timeout` seconds; TimeoutError if fewer came than asked for."""
     seen = 0
     with _opened(channel).subscribe(on_error=lambda error: complain(str(error))) as subscription:
@@ -33,7 +33,7 @@ def tap(channel: str, count: int | None, timeout: float | None, as_lines: bool) 
             timer.daemon = True
             timer.start()
         for message in subscription.messages() if count != 0 else ():
-            print(_json_line(message) if as_lines else _line(message), flush=True)
+            print(_json_line(message) if as_lines else _line(message), file=out, flush=True)
             seen += isinstance(message, ec.Message)
             if seen == count:
                 break

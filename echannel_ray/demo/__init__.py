@@ -6,17 +6,13 @@ behind; its exit code is 0 only if every event arrived once and in order.
 
 from __future__ import annotations
 
-import signal
 import sys
-from typing import Any
 
 INTERRUPTED = 130
 
 
 def run() -> int:
     """Run it; the exit code."""
-    # As Ctrl-C, so that what was started is ended: `kill`, and a CI job that is cancelled.
-    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         from echannel_ray.demo.machine import two_nodes
 
@@ -27,9 +23,3 @@ def run() -> int:
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt

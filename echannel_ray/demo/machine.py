@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
 _END_SECONDS = 10.0
@@ -21,15 +22,18 @@ def two_nodes() -> Iterator[list[str]]:
         raise RuntimeError("the demonstration starts a Ray of its own: run it in a process that has not imported Ray")
     # A folder of its own: no other Ray of this machine finds this one. Short, because paths of sockets are.
     folder = tempfile.mkdtemp(prefix="ecd-")
+    signal.signal(signal.SIGTERM, interrupt)
     os.environ.update(
         RAY_TMPDIR=folder,
-        TMPDIR=folder,  # for the sockets of the concentrators
+        TMPDIR=folder,  # where the concentrators have their sockets
         RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # binds to 127.0.0.1
         RAY_AUTH_MODE="disabled",  # a local Ray would write a token to the home directory
         RAY_USAGE_STATS_ENABLED="0",
         RAY_ENABLE_UV_RUN_RUNTIME_ENV="0",
     )
     os.environ.pop("RAY_ADDRESS", None)
+    tempfile.tempdir = folder  # what `mkdtemp` above took from TMPDIR, it would keep
+    print("Starting two Ray nodes on this machine ...", flush=True)
     try:
         yield from _cluster()
     finally:
@@ -48,6 +52,8 @@ def _cluster() -> Iterator[list[str]]:
             for _ in range(2)
         ]
         ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+        # `kill` and a CI job that is cancelled clean up as Ctrl-C does. Ray has just put a handler of its own there.
+        signal.signal(signal.SIGTERM, interrupt)
         yield [str(node.node_id) for node in nodes]
     finally:
         with _uninterrupted():
@@ -67,6 +73,11 @@ def _end(cluster: object) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(started, timeout=_END_SECONDS)
+
+
+def interrupt(number: int, frame: Any) -> None:
+    """The handler of a signal that ends the demonstration."""
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -79,15 +79,16 @@ class Source:
         """How many so far."""
         return self._next
 
-    def publish_at(self, rate: int) -> None:
-        """Publish so many events a second until told to stop."""
-        self._stop = False
+    def publish_at(self, rate: int) -> int:
+        """Publish so many events a second until told to stop; how many were published."""
         begun, first = time.monotonic(), self._next
         while not self._stop:
             due = first + int((time.monotonic() - begun) * rate)
             while self._next < due:
                 self._publish()
             time.sleep(_SLICE_SECONDS)
+        self._producer.drain(60)
+        return self._next
 
     def publish_flat_out(self, seconds: float) -> float:
         """Publish as fast as it goes, and wait until all of it has arrived; events a second, waiting included."""
@@ -107,11 +108,9 @@ class Source:
             found.append(time.perf_counter() - begun)
         return found
 
-    def stop(self) -> int:
-        """Stop `publish_at`; how many were published."""
+    def stop(self) -> None:
+        """Stop `publish_at`."""
         self._stop = True
-        self._producer.drain(60)
-        return self._next
 
     def _publish(self) -> None:
         self._producer.publish(self._event())

@@ -38,7 +38,7 @@ class Screen:
         self.rows = rows
         self._console = console
         self._begun = self._line_at = time.monotonic()
-        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False) if console.is_terminal else None
 
     def __enter__(self) -> Screen:
         if self._live is not None:
@@ -53,7 +53,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Something has happened."""
-        self._console.print(f"{self._seconds()}  {text}", highlight=False, markup=False, soft_wrap=True)
+        self._console.print(f"{self._seconds()}  {text}", highlight=False, markup=False)
 
     def show(self) -> None:
         """The rates have changed."""

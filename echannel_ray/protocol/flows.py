@@ -148,7 +148,9 @@ class FlowSender:
 class FlowReceiver:
     """One flow at one of its destinations."""
 
-    __slots__ = ("ack_wanted", "discarded", "endpoint", "flow", "node", "received", "repeated", "unacked_bytes")
+    __slots__ = (
+        "ack_wanted", "discarded", "endpoint", "flow", "has_skipped", "node", "received", "repeated", "unacked_bytes",
+    )  # fmt: skip
 
     def __init__(self, node: int, endpoint: int, flow: int) -> None:
         self.node = node
@@ -159,6 +161,7 @@ class FlowReceiver:
         self.ack_wanted = False
         self.repeated = 0
         self.discarded = 0
+        self.has_skipped = False
 
     def is_next(self, number: int) -> bool:
         """Whether a pack may be taken in now; if so, and its streams agree, `accepted` follows."""
@@ -174,6 +177,11 @@ class FlowReceiver:
         """The next pack was taken in."""
         self.received += 1
         self.unacked_bytes += size_bytes
+
+    def skipped(self, size_bytes: int) -> None:
+        """The next pack can't be read, and would be no better if sent again: its events are missing for good."""
+        self.has_skipped = True
+        self.accepted(size_bytes)
 
     def acknowledge(self) -> int:
         """The number to acknowledge now."""

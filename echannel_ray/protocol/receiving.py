@@ -38,6 +38,8 @@ class Reception:
 
     def handled(self, mark: int) -> bool:
         """Everything up to `mark` was handled; True when that is to be reported now."""
+        if mark < self.handled_mark and not self.grouped:
+            mark = self.handled_mark  # a gap that was found out late
         self.handled_mark = mark
         wanted = self.wanted_mark
         if wanted is not None and mark >= wanted:
@@ -110,9 +112,8 @@ class Receiver:
         self.routes: dict[tuple[int, int], WireRoute] = {}  # (endpoint, wire number)
         self.streams: dict[tuple[int, int], ReceivedStream] = {}  # (endpoint, stream)
         self.subscriptions: set[int] = set()
-        self.finished: dict[
-            tuple[int, int, int], int
-        ] = {}  # closed members of groups: (endpoint, stream, subscription) -> mark
+        # Closed members of groups, by (endpoint, stream, subscription): a handler may still be at work on its last event.
+        self.finished: dict[tuple[int, int, int], Reception] = {}
         self.assemblies: dict[tuple[int, int, int], Assembly] = {}  # (endpoint, wire number, sequence)
         self.malformed = 0
         self.refused = 0  # packs that came before the ones that their streams wait for
@@ -140,7 +141,7 @@ class Receiver:
         self.flows = {key: flow for key, flow in self.flows.items() if flow.endpoint != endpoint}
         self.routes = {key: route for key, route in self.routes.items() if key[0] != endpoint}
         self.assemblies = {key: each for key, each in self.assemblies.items() if key[0] != endpoint}
-        self.finished = {key: mark for key, mark in self.finished.items() if key[0] != endpoint}
+        self.finished = {key: each for key, each in self.finished.items() if key[0] != endpoint}
         gone = [stream for key, stream in self.streams.items() if key[0] == endpoint]
         for stream in gone:
             del self.streams[endpoint, stream.number]
@@ -171,7 +172,8 @@ class Receiver:
                     if first > reception.expected:
                         is_ahead = True
             runs.append(route)
-        if is_ahead and _leaves_gap(pack, runs):
+        # Where a pack was skipped, what is missing may never come: then it becomes a gap.
+        if is_ahead and not flow.has_skipped and _leaves_gap(pack, runs):
             self.refused += 1
             return None
         flow.accepted(size_bytes)
@@ -214,6 +216,8 @@ class Receiver:
                     taken = events if whole else events[offset : offset + count]
                     if not route.grouped:
                         repeated = reception.expected - first
+                        if repeated < 0:
+                            delivered.append(_missing(reception, first))
                         if repeated > 0:
                             seen = self.duplicates
                             seen[reception.subscription] = seen.get(reception.subscription, 0) + min(repeated, count)
@@ -238,7 +242,8 @@ class Receiver:
             return None
         wire, sequence, mark, kind, delivery, total, offset = fixed
         route = self.routes.get((flow.endpoint, wire))
-        if route is not None and not route.grouped and any(sequence > r.expected for r in route.receptions):
+        is_ahead = route is not None and not route.grouped and any(sequence > r.expected for r in route.receptions)
+        if is_ahead and not flow.has_skipped:
             self.refused += 1
             return None
         flow.accepted(len(data))
@@ -291,8 +296,7 @@ class Receiver:
                 stream.receptions[subscription] = reception
             elif first_sequence > reception.expected and not grouped:
                 # The producer had let go of this subscription and taken it up again: what is between was never sent to it.
-                last = first_sequence - 1
-                self._skipped.append(Delivered(reception, reception.expected, [], first_mark, 0, False, 0, last))
+                self._skipped.append(_missing(reception, first_sequence))
                 reception.expected = first_sequence
             receptions.append(reception)
         self.routes[flow.endpoint, wire] = WireRoute(stream, receptions, redelivers, grouped)
@@ -349,7 +353,7 @@ class Receiver:
                 reception.final = True
                 closed.append(reception)
                 if reception.grouped:
-                    self.finished[key[0], key[1], subscription] = reception.handled_mark
+                    self.finished[key[0], key[1], subscription] = reception
             if not stream.receptions:
                 del self.streams[key]
                 self._ending.discard(stream)
@@ -363,7 +367,8 @@ class Receiver:
         if reception is None:
             if subscription in self.subscriptions:
                 return None  # it has not reached us yet: the producer asks again
-            return self.finished.get((endpoint, number, subscription), 0), True
+            finished = self.finished.get((endpoint, number, subscription))
+            return finished.handled_mark if finished is not None else 0, True
         reception.wanted_mark = mark
         return reception.credit(), False
 
@@ -380,6 +385,11 @@ class Receiver:
             assert self.streams.get((stream.endpoint, stream.number)) is stream
         for endpoint, wire, _ in self.assemblies:
             assert (endpoint, wire) in self.routes
+
+
+def _missing(reception: Reception, until: int) -> Delivered:
+    """A gap of events that were never sent to a subscription, or that nobody can read."""
+    return Delivered(reception, reception.expected, [], reception.handled_mark, 0, False, 0, until - 1)
 
 
 def _leaves_gap(pack: Columns, runs: list[WireRoute | None]) -> bool:

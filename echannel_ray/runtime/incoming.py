@@ -282,7 +282,7 @@ class Incoming:
         if flow is not None:
             flow.acknowledged(node, acknowledged, time.monotonic())
             endpoint.outgoing.pump(flow)
-            if endpoint.blocked_publishers:
+            if endpoint.draining:
                 endpoint.room.notify_all()
 
     def _on_answer(self, flags: int, body: memoryview) -> None:
@@ -302,7 +302,7 @@ class Incoming:
             endpoint.sender.credited(stream, consumer, subscription, mark, bool(flags & frames.IS_FINAL))
             if stream.limit_bytes < 0:
                 endpoint.flush_all()
-            if endpoint.blocked_publishers:
+            if endpoint.blocked_publishers or endpoint.draining:
                 endpoint.room.notify_all()
 
     def _on_credit_wanted(self, flags: int, body: memoryview) -> None:

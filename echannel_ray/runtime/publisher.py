@@ -408,13 +408,13 @@ class Publisher:
                 for key, recipient in self.stream.recipients.items()
                 if recipient.sent and recipient.consumer.group is not None
             }
-            self.endpoint.blocked_publishers += 1
+            self.endpoint.draining += 1
         try:
             while not self._drained(marks, grouped):
                 self._urge(deadline, timeout)
         finally:
             with self._lock:
-                self.endpoint.blocked_publishers -= 1
+                self.endpoint.draining -= 1
 
     def _drained(self, marks: dict[Any, int], grouped: dict[tuple[int, int], int]) -> bool:
         stream = self.stream

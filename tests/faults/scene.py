@@ -13,6 +13,8 @@ import ray
 from ray._private.node import Node
 
 import echannel_ray as ec
+from echannel_ray.actors import bootstrap
+from echannel_ray.ids import node_number
 from echannel_ray.models import ConcentratorPart, Status
 from tests.clusters import LocalCluster, on, wait_until
 from tests.faults.parties import ConsumerActor, LoadActor
@@ -34,16 +36,17 @@ class Scene:
     # ---- who takes part ----
 
     def consumer(self, node: Node, channel: str, **how: Any) -> Handle:
-        actor = self._keep(ConsumerActor.options(**on(node), num_cpus=0, max_concurrency=8).remote(self.namespace))
+        actor = self.keep(ConsumerActor.options(**on(node), num_cpus=0, max_concurrency=8).remote(self.namespace))
         ray.get(actor.subscribe.remote(channel, **how))
         return actor
 
     def load(self, node: Node, number: int, channel: str, **how: Any) -> Handle:
-        actor = self._keep(LoadActor.options(**on(node), num_cpus=0, max_concurrency=8).remote(self.namespace, number))
+        actor = self.keep(LoadActor.options(**on(node), num_cpus=0, max_concurrency=8).remote(self.namespace, number))
         ray.get(actor.start.remote(channel, **how))
         return actor
 
-    def _keep(self, actor: Handle) -> Handle:
+    def keep(self, actor: Handle) -> Handle:
+        """End it with the test."""
         self._actors.append(actor)
         return actor
 
@@ -58,11 +61,14 @@ class Scene:
         return ec.status(self.namespace)
 
     def concentrator(self, node: Node) -> ConcentratorPart:
-        """As it describes itself, when it does."""
-        found = [c for c in self.status().concentrators if c.node_id == node.node_id and c.error is None]
-        if not found:
-            raise LookupError(f"no concentrator of {node.node_id} answers")
-        return found[0]
+        """As it describes itself; `status()` would wait for all others too."""
+        return ConcentratorPart.model_validate(self.describe(node))
+
+    def describe(self, node: Node) -> dict[str, Any]:
+        """All that a node's concentrator says of itself."""
+        name = bootstrap.concentrator_name(self.namespace, node_number(node.node_id))
+        described: dict[str, Any] = bootstrap.call(lambda: bootstrap.find(name), "describe")
+        return described
 
     def pids(self) -> dict[str, int]:
         """Of all parts, by name."""

@@ -11,7 +11,7 @@ from echannel_ray.protocol.sending import BLOCK, DROP_NEWEST, DROP_OLDEST, RAISE
 from tests.protocol.promises import check
 from tests.protocol.simulation import World
 
-RUNS = int(os.environ.get("RUNS", "400"))
+RUNS = int(os.environ.get("RUNS", "300"))
 SEED = os.environ.get("SEED")
 LARGE = 300_000
 FAULTS = {

@@ -238,6 +238,18 @@ def test_of_a_run_that_is_known_in_part_the_rest_is_taken(bench: Bench) -> None:
     assert seen(bench.arrive((flow, 3, columns)), 20) == []
 
 
+def test_a_pack_that_can_not_be_read_becomes_a_gap(bench: Bench) -> None:
+    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    bench.members(stream, bench.consumer(2, 20))
+    bench.publish(stream, 1)
+    assert seen(bench.exchange(), 20) == [1]
+    bench.publish(stream, 2)
+    bench.taken()
+    bench.receivers[2].flows[frames.KEY.pack(1, 1)].skipped(10)
+    bench.publish(stream, 3)
+    assert seen(bench.exchange(), 20) == [(2, 2), 3]
+
+
 # ---- windows ----
 
 
