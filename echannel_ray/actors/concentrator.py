@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
 import socket
-import threading
 import time
 from collections.abc import Coroutine, Iterable
+from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from echannel_ray import errors
@@ -66,7 +68,9 @@ class Concentrator:
         self._listeners: list[UnixListener | TcpListener] = []
         self._directory: Directory | None = None
         self._credentials: Credentials | None = None
+        self._renew_at = datetime.max.replace(tzinfo=timezone.utc)
         self._dialling: set[int] = set()
+        self._peers_up: dict[int, asyncio.Event] = {}
         self._lost_at: dict[int, float] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._idle_since = time.monotonic()
@@ -83,7 +87,7 @@ class Concentrator:
         self._hub.start()
         peers = await self._join()
         self._listeners.append(peers)
-        self._hub.post(lambda: self._hub.add_listener(peers))
+        self._hub.post(partial(self._hub.add_listener, peers))
         self._serving.set()
         self._in_background(self._watch())
 
@@ -105,7 +109,7 @@ class Concentrator:
         )
         directory, credentials = await self._ask_until_answered(name_server_name(self._namespace), "join", self._info)
         probe.close()
-        self._credentials = credentials
+        self._take_credentials(credentials)
         listener = TcpListener(host, port, credentials)
         await self._take_directory(directory)
         return listener
@@ -120,7 +124,7 @@ class Concentrator:
             else:
                 dead.append(former.endpoint_id)
         if dead:
-            self._hub.post(lambda: self._relay.presume_gone(dead))
+            self._hub.post(partial(self._relay.presume_gone, dead))
             self._in_background(self._report_gone(dead))
         if not self._attached:
             self._recovered.set()
@@ -364,7 +368,7 @@ class Concentrator:
             return
         await self.stop()
         await self._ask_until_answered(name_server_name(self._namespace), "leave", self._node, self._incarnation)
-        ray.actor.exit_actor()
+        ray.actor.exit_actor()  # type: ignore[no-untyped-call]
 
     # ---- peers ----
 
@@ -376,7 +380,7 @@ class Concentrator:
         present = {info.node for info in directory.concentrators}
         for node in {*self._relay.peers} - present:
             # It retired, so it had no endpoints; or it is dead.
-            self._hub.post(lambda node=node: self._relay.node_gone(node))
+            self._hub.post(partial(self._relay.node_gone, node))
             self._lost_at.pop(node, None)
         for info in directory.concentrators:
             if info.node != self._node and info.node not in self._relay.peers:
@@ -392,8 +396,9 @@ class Concentrator:
                 info = self._info_of(node)
                 if info is None:
                     return
-                if self._node < node:
-                    await asyncio.to_thread(self._dial, info)
+                if self._node < node and await asyncio.to_thread(self._dial, info):
+                    with contextlib.suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(self._peer_is_up(node).wait(), _DIAL_SECONDS)
                 if node in self._relay.peers:
                     return
                 if await asyncio.to_thread(_is_unreachable, info):
@@ -402,40 +407,36 @@ class Concentrator:
         finally:
             self._dialling.discard(node)
 
-    def _dial(self, info: ConcentratorInfo) -> None:
+    def _dial(self, info: ConcentratorInfo) -> bool:
+        """Link to a peer and greet it; it blocks. Whether somebody of this node's certificate was there."""
         assert self._credentials is not None
         try:
             connection = connect_tcp(info.host, info.port, self._credentials, _DIAL_SECONDS)
         except (OSError, errors.EChannelError) as error:
             logger.debug("node %016x at %s:%d: %s", info.node, info.host, info.port, error)
-            return
+            return False
         if connection.peer.node != info.node:
             connection.close()
-            return
+            return False
         hello = wire.Hello(self._namespace, self._node, 0, os.getpid(), self._incarnation)
-        adopted = threading.Event()
+        self._hub.post(partial(self._hub.adopt, connection, hello))
+        return True
 
-        def adopt() -> None:
-            self._hub.adopt(connection, hello)
-            adopted.set()
-
-        self._hub.post(adopt)
-        deadline = time.monotonic() + _DIAL_SECONDS
-        while info.node not in self._relay.peers and time.monotonic() < deadline:
-            if not adopted.wait(0.02):
-                continue
-            threading.Event().wait(0.01)
+    def _peer_is_up(self, node: int) -> asyncio.Event:
+        return self._peers_up.setdefault(node, asyncio.Event())
 
     async def _report_dead(self, node: int, waited: bool) -> None:
         """Have the name server look as well: only what it finds dead, is. `waited`: silence has lasted long enough."""
         dead = await self._ask_until_answered(name_server_name(self._namespace), "node_gone", node, waited)
         if dead:
-            self._hub.post(lambda: self._relay.node_gone(node))
+            self._hub.post(partial(self._relay.node_gone, node))
 
     def _peer_is_back(self, node: int) -> None:
+        self._peer_is_up(node).set()
         self._lost_at.pop(node, None)
 
     def _peer_lost(self, node: int) -> None:
+        self._peer_is_up(node).clear()
         self._lost_at[node] = time.monotonic()
         if self._info_of(node) is not None:
             self._in_background(self._reach(node))
@@ -454,7 +455,7 @@ class Concentrator:
             for endpoint in [*self._relay.expected]:
                 pid = self._pids.get(endpoint)
                 if pid is None or not _runs(pid):
-                    self._hub.post(lambda endpoint=endpoint: self._relay.presume_gone([endpoint]))
+                    self._hub.post(partial(self._relay.presume_gone, [endpoint]))
                     self._in_background(self._let_go(endpoint))
             for node, lost_at in [*self._lost_at.items()]:
                 if now - lost_at > PEER_TIMEOUT_SECONDS:
@@ -462,12 +463,27 @@ class Concentrator:
                     self._in_background(self._report_dead(node, waited=True))
             for link in self._hub.suspected():
                 if link.node and now - link.heard_at > PEER_TIMEOUT_SECONDS:
-                    self._hub.post(lambda link=link: self._hub.disconnect(link))
+                    self._hub.post(partial(self._hub.disconnect, link))
+            if datetime.now(timezone.utc) > self._renew_at:
+                await self._renew()
             if self._relay.endpoints or self._relay.expected:
                 self._idle_since = now
             elif now - self._idle_since > self._linger_seconds:
                 self._retiring = True
                 self._in_background(self._retire_soon())
+
+    async def _renew(self) -> None:
+        """Get another certificate while the old one is good; links that exist are not concerned."""
+        _, credentials = await self._ask_until_answered(name_server_name(self._namespace), "join", self._info)
+        self._take_credentials(credentials)
+        for listener in self._listeners:
+            if isinstance(listener, TcpListener):
+                self._hub.post(partial(listener.renew, credentials))
+
+    def _take_credentials(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        now = datetime.now(timezone.utc)
+        self._renew_at = now + (credentials.not_after - now) / 2
 
     async def _retire_soon(self) -> None:
         import ray

@@ -87,7 +87,7 @@ class Scenario:
 
 def play(nodes: list[str]) -> bool:
     """The whole of it; whether every event arrived, once and in order."""
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 120)
     # Ray prints that a worker was killed, at length: here that is the plot.
     with redirect_stdout(io.StringIO()):
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from echannel_ray.protocol.frames import CHUNK_BYTES
 
@@ -23,6 +23,46 @@ class Columns(NamedTuple):
     delivery: int
     events: list[Any]
     stamp: float = 0.0  # when the pack left, by the sender's clock
+
+
+class Pack(Protocol):
+    """A pack as it arrives: the same columns, whatever they were decoded into."""
+
+    @property
+    def control(self) -> list[Any]:
+        """Declarations."""
+
+    @property
+    def streams(self) -> list[int]:
+        """Wire streams, one for each run."""
+
+    @property
+    def firsts(self) -> list[int]:
+        """First sequence numbers, one for each run."""
+
+    @property
+    def counts(self) -> list[int]:
+        """How many events, one for each run."""
+
+    @property
+    def marks(self) -> list[int]:
+        """Marks, one for each run."""
+
+    @property
+    def kinds(self) -> bytes:
+        """Kinds of events."""
+
+    @property
+    def delivery(self) -> int:
+        """The delivery that the last event is for; 0 is none."""
+
+    @property
+    def events(self) -> list[Any]:
+        """The events of all runs."""
+
+    @property
+    def stamp(self) -> float:
+        """When the pack left, by the sender's clock."""
 
 
 class Gather:

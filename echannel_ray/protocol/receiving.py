@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from echannel_ray.protocol.flows import FlowReceiver
-from echannel_ray.protocol.gathering import GAP, Columns
+from echannel_ray.protocol.gathering import GAP, Columns, Pack
 
 
 class Reception:
@@ -150,7 +150,7 @@ class Receiver:
 
     # ---- packs ----
 
-    def pack_received(self, flow: FlowReceiver, number: int, pack: Columns, size_bytes: int) -> list[Delivered] | None:
+    def pack_received(self, flow: FlowReceiver, number: int, pack: Pack, size_bytes: int) -> list[Delivered] | None:
         """Take a pack in: what is to be handed to which subscription; None where it was not the one that is next."""
         if not flow.is_next(number):
             flow.ack_wanted = True
@@ -190,48 +190,56 @@ class Receiver:
             self._end_streams()
         return delivered
 
-    def _deliver(self, pack: Columns, runs: list[WireRoute | None], size_bytes: int) -> list[Delivered]:
-        delivered = []
+    def _deliver(self, pack: Pack, runs: list[WireRoute | None], size_bytes: int) -> list[Delivered]:
+        delivered: list[Delivered] = []
         offset = 0
         events = pack.events
-        last_run = len(runs) - 1
+        kinds = pack.kinds
         each_bytes = size_bytes // (len(events) or 1)
-        uniform = len(pack.kinds) == 1
         for i, route in enumerate(runs):
             count = pack.counts[i]
             if route is not None:
-                whole = count == len(events)
-                kind = (pack.kinds[0] if uniform else pack.kinds[offset]) if pack.kinds else 0
+                kind = (kinds[0] if len(kinds) == 1 else kinds[offset]) if kinds else 0
+                taken = events if count == len(events) else events[offset : offset + count]
+                delivery = pack.delivery if pack.delivery and _is_delivered(pack, runs, i) else 0
+                run = Delivered(
+                    route.receptions[0], pack.firsts[i], taken, pack.marks[i], each_bytes * count, route.redelivers,
+                    delivery, 0, pack.stamp,
+                )  # fmt: skip
                 for reception in route.receptions:
-                    first = pack.firsts[i]
-                    delivery = pack.delivery if i == last_run else 0
                     if kind == GAP:
-                        last = events[offset]
-                        if last >= reception.expected:
-                            start = max(first, reception.expected)
-                            gap = Delivered(reception, start, [], pack.marks[i], 0, False, 0, last, pack.stamp)
-                            delivered.append(gap)
-                            reception.expected = last + 1
-                        continue
-                    taken = events if whole else events[offset : offset + count]
-                    if not route.grouped:
-                        repeated = reception.expected - first
-                        if repeated < 0:
-                            delivered.append(_missing(reception, first))
-                        if repeated > 0:
-                            seen = self.duplicates
-                            seen[reception.subscription] = seen.get(reception.subscription, 0) + min(repeated, count)
-                            if repeated >= count:
-                                continue
-                            taken = taken[repeated:]
-                            first += repeated
-                        reception.expected = first + len(taken)
-                    size = each_bytes * count
-                    delivered.append(
-                        Delivered(reception, first, taken, pack.marks[i], size, route.redelivers, delivery)
-                    )
+                        self._deliver_gap(delivered, reception, run)
+                    elif route.grouped:
+                        delivered.append(run._replace(reception=reception))
+                    else:
+                        self._deliver_run(delivered, reception, run)
             offset += count
         return delivered
+
+    def _deliver_run(self, delivered: list[Delivered], reception: Reception, run: Delivered) -> None:
+        count = len(run.events)
+        repeated = reception.expected - run.first
+        if not repeated:
+            reception.expected += count
+            delivered.append(run if run.reception is reception else run._replace(reception=reception))
+            return
+        if repeated < 0:
+            delivered.append(_missing(reception, run.first))
+            repeated = 0
+        else:
+            seen = self.duplicates
+            seen[reception.subscription] = seen.get(reception.subscription, 0) + min(repeated, count)
+        if repeated < count:
+            reception.expected = run.first + count
+            first = run.first + repeated
+            delivered.append(run._replace(reception=reception, first=first, events=run.events[repeated:]))
+
+    def _deliver_gap(self, delivered: list[Delivered], reception: Reception, run: Delivered) -> None:
+        last = run.events[0]
+        if last >= reception.expected:
+            start = max(run.first, reception.expected)
+            delivered.append(run._replace(reception=reception, first=start, events=[], size_bytes=0, gap_last=last))
+            reception.expected = last + 1
 
     def chunk_received(
         self, flow: FlowReceiver, number: int, fixed: tuple[int, int, int, int, int, int, int], data: memoryview
@@ -387,12 +395,23 @@ class Receiver:
             assert (endpoint, wire) in self.routes
 
 
+def _is_delivered(pack: Pack, runs: list[WireRoute | None], i: int) -> bool:
+    """Whether this run ends with the pack's last event, which somebody delivers and waits for.
+
+    The plain recipients of a stream and the chosen member of a group get that event in a run each.
+    """
+    last, final = runs[-1], pack.firsts[-1] + pack.counts[-1]
+    run = runs[i]
+    same_stream = last is None or (run is not None and run.stream is last.stream)
+    return same_stream and pack.firsts[i] + pack.counts[i] == final
+
+
 def _missing(reception: Reception, until: int) -> Delivered:
     """A gap of events that were never sent to a subscription, or that nobody can read."""
     return Delivered(reception, reception.expected, [], reception.handled_mark, 0, False, 0, until - 1)
 
 
-def _leaves_gap(pack: Columns, runs: list[WireRoute | None]) -> bool:
+def _leaves_gap(pack: Pack, runs: list[WireRoute | None]) -> bool:
     """Whether a run begins behind what its subscription has by then, the earlier runs of the same pack included."""
     ends: dict[Reception, int] = {}
     offset = 0

@@ -302,8 +302,6 @@ class Crew:
                     wake.acquire(timeout=-1 if seconds is None else seconds)
                 self.ticking = True
                 idle_ticks = _IDLE_TICKS - 1
-            if self._closed:
-                return
             self.ticks += 1
             busy = self._link.tick()
             busy |= self._supervise()

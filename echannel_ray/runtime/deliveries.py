@@ -140,16 +140,19 @@ class Delivery:
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             with self._endpoint.lock:
-                if self._waiter.done:
-                    future.set_result(None)
-                else:
-                    self._callbacks.append(lambda: _wake_soon(loop, future))
-            yield from future
+                self._callbacks.append(lambda: _wake_soon(loop, future))
+            if not self.done():
+                yield from future
         return self._outcome()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _wake_soon(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
     try:
-        loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
+        loop.call_soon_threadsafe(_wake, future)
     except RuntimeError:
         pass  # that loop is closed: nobody waits there any more

@@ -164,7 +164,12 @@ class Endpoint:
             consumers.setdefault(mailbox.channel, []).append((mailbox.number, mailbox.group, mailbox.pair))
         held = [
             Registrations(
-                self.node, self.id, channel, definition, tuple(streams.get(channel, ())), tuple(consumers.get(channel, ()))
+                self.node,
+                self.id,
+                channel,
+                definition,
+                tuple(streams.get(channel, ())),
+                tuple(consumers.get(channel, ())),
             )
             for channel, definition in [*self.definitions.items()]
         ]

@@ -58,13 +58,13 @@ class FunctionMailbox(Mailbox):
                     return
 
     def _handle(self, item: Item) -> None:
-        if type(item) is Delivered:
+        if isinstance(item, Delivered):
             if item.gap_last:
                 self.report(self.gap_of(item))
                 self.finish(item, None)
             else:
                 self._handle_run(item)
-        elif type(item) is LocalEvent:
+        elif isinstance(item, LocalEvent):
             failure = None
             try:
                 self._handler(item.event)
@@ -157,7 +157,7 @@ class CoroutineMailbox(Mailbox):
                     return
 
     async def _handle(self, item: Item) -> None:
-        if type(item) is Delivered:
+        if isinstance(item, Delivered):
             if item.gap_last:
                 self.report(self.gap_of(item))
                 self.finish(item, None)
@@ -168,7 +168,7 @@ class CoroutineMailbox(Mailbox):
                     break
                 failure = await self._handle_one(event)
             self.finish(item, failure)
-        elif type(item) is LocalEvent:
+        elif isinstance(item, LocalEvent):
             self.finish_local(item, await self._handle_one(item.event))
         else:
             self.counters.dropped += item.gap.last - item.gap.first + 1

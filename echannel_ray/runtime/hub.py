@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import struct
 import threading
 import time
 from collections import deque
@@ -257,7 +258,9 @@ class Hub:
     def _guarded(self, action: Callable[[Any], None], argument: Any) -> None:
         try:
             action(argument)
-        except Exception:  # the hub serves all others still: one link's trouble must not end it
+        except Exception as error:  # the hub serves all others still: one link's trouble must not end it
+            if isinstance(error, frames.MalformedFrame | struct.error):
+                self.malformed_frames += 1
             logger.exception("the concentrator closes %r", argument)
             if isinstance(argument, HubLink):
                 self._closed(argument)
@@ -356,7 +359,7 @@ class Hub:
                 self._forward(run_links, view[run_start:run_end])
                 run_links = ()
                 target = self.relay.addressee(buffer, body)
-                if target is not None:
+                if isinstance(target, HubLink):
                     self.send(target, view[position:following])
             else:
                 self._forward(run_links, view[run_start:run_end])

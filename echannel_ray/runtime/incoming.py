@@ -168,25 +168,25 @@ class Incoming:
                 self._chunk(flow, number, data)
                 return
             pack = decode_body(data)
-        except MalformedPack as error:
-            self._skip(flow, len(data), error)
-            return
-        pack.events = decode_events(pack)
-        if pack.kinds and Undecodable in set(map(type, pack.events)):
-            endpoint.undecodable_seen = True
-        with endpoint.lock:
-            delivered = endpoint.receiver.pack_received(flow, number, pack, len(data))
-            if delivered:
-                for each in delivered:
-                    mailbox = endpoint.mailboxes.get(each.reception.subscription)
-                    if mailbox is not None:
-                        mailbox.offer(each)
+            pack.events = decode_events(pack)
+            if pack.kinds and Undecodable in set(map(type, pack.events)):
+                endpoint.undecodable_seen = True
+            with endpoint.lock:
+                delivered = endpoint.receiver.pack_received(flow, number, pack, len(data))
+                if delivered:
+                    for each in delivered:
+                        mailbox = endpoint.mailboxes.get(each.reception.subscription)
+                        if mailbox is not None:
+                            mailbox.offer(each)
+        except Exception as error:  # whatever is wrong with it concerns this sender alone, not who reads
+            self._skip(flow, number, len(data), error)
 
-    def _skip(self, flow: FlowReceiver, size_bytes: int, error: Exception) -> None:
+    def _skip(self, flow: FlowReceiver, number: int, size_bytes: int, error: Exception) -> None:
         # Sent again it would be no better: to wait for it would stop the flow for good.
         self.malformed += 1
-        logger.error("a pack from endpoint %016x is malformed and was skipped: %s", flow.endpoint, error)
-        flow.accepted(size_bytes)
+        logger.error("a pack from endpoint %016x is malformed and was skipped: %r", flow.endpoint, error)
+        if flow.received < number:
+            flow.accepted(size_bytes)
 
     def _chunk(self, flow: FlowReceiver, number: int, data: memoryview) -> None:
         endpoint = self._endpoint
@@ -238,8 +238,12 @@ class Incoming:
         handler = _HANDLERS.get(kind)
         if handler is None:
             return
-        with self._endpoint.lock:
-            handler(self, flags, body)
+        try:
+            with self._endpoint.lock:
+                handler(self, flags, body)
+        except Exception:  # relays pass on what they can't judge; the link has not lost its place, so the next frame is read
+            self.malformed += 1
+            logger.exception("a frame of type %d makes no sense and was skipped", kind)
 
     def _on_heartbeat(self, flags: int, body: memoryview) -> None:
         self._endpoint.outgoing.put(frames.frame(frames.HEARTBEAT))

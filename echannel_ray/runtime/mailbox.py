@@ -100,9 +100,9 @@ class Mailbox:
     def offer(self, item: Item) -> None:
         """Something has arrived; called under the endpoint's lock, in order."""
         self.queue.append(item)
-        if type(item) is Delivered:
+        if isinstance(item, Delivered):
             self.counters.received += len(item.events)
-        elif type(item) is LocalEvent:
+        elif isinstance(item, LocalEvent):
             self.counters.received += 1
             self.local_pending += 1
         self.notify()
@@ -118,11 +118,11 @@ class Mailbox:
     def drop_oldest(self, producer: str) -> None:
         """Put a gap in the place of a local producer's oldest event; under the endpoint's lock."""
         for i, item in enumerate(self.queue):
-            if type(item) is LocalEvent and item.producer == producer:
+            if isinstance(item, LocalEvent) and item.producer == producer:
                 before = self.queue[i - 1] if i else None
                 gap = Gap(producer, item.sequence, item.sequence)
                 if (
-                    type(before) is LocalGap
+                    isinstance(before, LocalGap)
                     and before.gap.producer == producer
                     and before.gap.last == item.sequence - 1
                 ):
@@ -146,11 +146,11 @@ class Mailbox:
         self.closed = True
         while self.queue:
             item = self.queue.popleft()
-            if type(item) is LocalEvent:
+            if isinstance(item, LocalEvent):
                 self.local_pending -= 1
                 if item.delivery is not None:
                     item.delivery.local_result(None, counts=False)
-            elif type(item) is Delivered and item.delivery:
+            elif isinstance(item, Delivered) and item.delivery:
                 self.endpoint.send_result(item.reception, item.delivery, b"\0")
         self.endpoint.room_made()
         self._became_idle()

@@ -55,11 +55,11 @@ class PullMailbox(Mailbox):
                     fresh = self.queue.popleft()
                 except IndexError:
                     return None
-                if type(fresh) is LocalEvent:
+                if isinstance(fresh, LocalEvent):
                     self.counters.handled += 1
                     self.finish_local(fresh, None)
                     return Message(fresh.event, fresh.producer, fresh.sequence, fresh.published_at)
-                if type(fresh) is Delivered:
+                if isinstance(fresh, Delivered):
                     if fresh.gap_last:
                         gap = self.gap_of(fresh)
                         self.finish(fresh, None)

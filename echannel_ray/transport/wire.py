@@ -78,7 +78,7 @@ _CLASSES: tuple[type, ...] = (
     messages.StatsWanted,
 )
 _NUMBERS = {cls: number for number, cls in enumerate(_CLASSES)}
-_DECODERS = tuple(msgspec.msgpack.Decoder(cls) for cls in _CLASSES)
+_DECODERS: tuple[msgspec.msgpack.Decoder[Any], ...] = tuple(msgspec.msgpack.Decoder(cls) for cls in _CLASSES)
 _ENCODER = msgspec.msgpack.Encoder()
 
 _ERRORS: dict[str, type[errors.EChannelError]] = {

@@ -63,6 +63,13 @@ class Process:
             "recipients": sum(len(stream.recipients) for stream in sender.streams.values()),
         }
 
+    def endpoint(self) -> tuple[int, int]:
+        """Node and number of this process's endpoint."""
+        from echannel_ray.session import session_for
+
+        endpoint = session_for(None).endpoint
+        return endpoint.node, endpoint.id
+
     def fork(self) -> int:
         """A child that does nothing until it is killed; its pid."""
         child = os.fork()

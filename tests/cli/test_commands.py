@@ -1,0 +1,170 @@
+"""The commands on a Ray that runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass
+
+import pytest
+
+import echannel_ray as ec
+from tests.cli.commands import echannel, start
+from tests.clusters import wait_until
+
+
+@dataclass
+class Trade:
+    symbol: str
+    price: float
+
+
+@pytest.fixture(scope="module")
+def address(cluster):
+    address = cluster().address
+    yield address
+    ec.disconnect()
+
+
+@pytest.fixture
+def run(address):
+    """Run the command on this cluster; it must succeed."""
+
+    def run(*arguments, stdin=""):
+        done = echannel(*arguments, "--address", address, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_status_of_a_namespace_that_nobody_has_joined_starts_nothing(run):
+    assert "no process has joined" in run("status", "--namespace", "empty")
+    assert "no channels" in run("channels", "--namespace", "empty")
+    assert json.loads(run("channels", "--namespace", "empty", "--json")) == []
+    status = ec.Status.model_validate_json(run("status", "--namespace", "empty", "--json"))
+    assert (status.managers, status.concentrators, status.name_server.pid) == ([], [], 0)
+    assert [node.joined for node in status.nodes] == [False]
+
+
+def test_status(run):
+    ec.channel("seen")
+    expected = ec.status()
+    shown = run("status")
+    for part in (expected.name_server, *expected.managers, *expected.concentrators):
+        assert str(part.pid) in shown
+    found = ec.Status.model_validate_json(run("status", "--json"))
+    assert found.name_server.pid == expected.name_server.pid
+    assert "seen" in found.channels
+
+
+def test_channels(run):
+    typed = ec.channel("typed", Trade)
+    untyped = ec.channel("feeds/untyped")
+    with untyped.subscribe() as subscription, untyped.producer() as producer, typed.producer():
+        for number in range(3):
+            producer.publish(number)
+        assert [subscription.get(timeout=30) for _ in range(3)] == [0, 1, 2]
+        lines = {line.split()[0]: line.split()[1:] for line in run("channels").splitlines()}
+        assert lines["typed"] == ["Trade", "1", "0", "0", "0"]
+        assert lines["feeds/untyped"] == ["untyped", "1", "1", "3", "3"]
+        found = {each["channel"]: each for each in json.loads(run("channels", "--json"))}
+    assert found["typed"]["event_type"].endswith(":Trade")
+    assert found["feeds/untyped"]["event_type"] is None
+    assert ec.ChannelStats.model_validate(found["feeds/untyped"]).events_published == 3
+
+
+def test_publish(run):
+    with ec.channel("published").subscribe() as subscription:
+        shown = run("publish", "published", '{"price": 76.5}', '"text"', "--", "-1")
+        assert shown == "published 3 on published, which has 1 consumer\n"
+        done = run("publish", "published", "--json", "-", "4", stdin='[2]\n\n{"3": null}\n')
+        assert json.loads(done) == {"channel": "published", "published": 3, "consumers": 1}
+        events = [subscription.get(timeout=30) for _ in range(6)]
+    assert events == [{"price": 76.5}, "text", -1, [2], {"3": None}, 4]
+
+
+def test_publish_in_another_namespace(run):
+    with ec.channel("published", namespace="other").subscribe() as subscription:
+        run("publish", "published", "1", "--namespace", "other")
+        assert subscription.get(timeout=30) == 1
+
+
+def test_a_line_that_is_no_json_ends_it(address):
+    with ec.channel("lines").subscribe() as subscription:
+        failed = echannel("publish", "lines", "-", "--address", address, stdin="1\nnothing\n2\n")
+        assert failed.returncode == 2
+        assert "line 2" in failed.stderr
+        assert subscription.get(timeout=30) == 1
+
+
+def test_a_typed_channel_is_not_for_plain_json(address):
+    ec.channel("typed", Trade)
+    failed = echannel("publish", "typed", '{"symbol": "RAY"}', "--address", address)
+    assert failed.returncode == 1
+    assert "symbol: str" in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+def test_tap(address, as_json):
+    channel = ec.channel(f"tapped-{as_json}")
+    events = [{"price": 76.5}, Trade("RAY", 1.0), b"bytes", {1, 2}]
+    tap = start("tap", channel.name, "--count", "4", "--address", address, *(["--json"] if as_json else []))
+    wait_until(lambda: channel.stats().consumers == 1, timeout=60)
+    with channel.producer() as producer:
+        producer.publish_many(events)
+    out, errors = tap.communicate(timeout=60)
+    assert (tap.returncode, errors) == (0, "")
+    lines = out.splitlines()
+    if as_json:
+        found = [json.loads(line) for line in lines]
+        assert [each["event"] for each in found] == [
+            {"price": 76.5},
+            {"symbol": "RAY", "price": 1.0},
+            "Ynl0ZXM=",
+            [1, 2],
+        ]
+        assert [each["sequence"] for each in found] == [1, 2, 3, 4]
+        assert {each["producer"] for each in found} == {producer.name}
+    else:
+        assert lines == [f"{producer.name} #{i}  {event!r}" for i, event in enumerate(events, 1)]
+
+
+def test_a_tap_that_waits_in_vain(address):
+    failed = echannel("tap", "silent", "--count", "1", "--timeout", "0.5", "--address", address)
+    assert failed.returncode == 1
+    assert "0 of 1 events came" in failed.stderr
+    done = echannel("tap", "silent", "--timeout", "0.5", "--address", address)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_tap_makes_the_channel_and_says_so(address):
+    done = echannel("tap", "made", "--timeout", "0.1", "--address", address)
+    assert done.returncode == 0
+    assert "'made' did not exist" in done.stderr
+    assert "made" in ec.status().channels
+
+
+def test_a_tap_ends_at_ctrl_c_and_leaves(address):
+    channel = ec.channel("interrupted")
+    tap = start("tap", channel.name, "--address", address)
+    wait_until(lambda: channel.stats().consumers == 1, timeout=60)
+    with channel.producer() as producer:
+        producer.publish("before")
+        assert "'before'" in tap.stdout.readline()
+        tap.send_signal(signal.SIGINT)
+        out, errors = tap.communicate(timeout=60)
+        assert (tap.returncode, out, errors) == (130, "", "")
+        assert channel.stats().consumers == 0
+
+
+def test_a_deleted_channel_ends_its_tap(address):
+    channel = ec.channel("deleted")
+    tap = start("tap", channel.name, "--address", address)
+    wait_until(lambda: channel.stats().consumers == 1, timeout=60)
+    channel.delete()
+    out, errors = tap.communicate(timeout=60)
+    assert (tap.returncode, out) == (1, "")
+    assert "was deleted" in errors
+    assert len(errors.splitlines()) == 1

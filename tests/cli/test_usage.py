@@ -1,0 +1,138 @@
+"""What the command says without a Ray, or when it is called wrongly."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pydantic
+import pytest
+
+from echannel_ray.cli.documents import NoDocument, as_json, documents
+from tests.cli.commands import echannel
+
+COMMANDS = ("status", "channels", "tap", "publish", "demo")
+
+
+def test_help_lists_the_commands_and_the_exit_codes():
+    shown = echannel("--help")
+    assert shown.returncode == 0
+    assert all(command in shown.stdout for command in COMMANDS)
+    assert "Exit codes: 0 done, 1 failed" in shown.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command):
+    shown = echannel(command, "--help")
+    assert shown.returncode == 0
+    wanted = () if command == "demo" else ("--namespace", "--address", "--json")
+    assert all(option in shown.stdout for option in wanted)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nothing",),
+        ("status", "--nothing"),
+        ("tap",),
+        ("tap", "trades", "--count", "0"),
+        ("tap", "trades", "--count", "many"),
+        ("publish", "trades"),
+        ("publish", "trades", '{"price": '),
+        ("publish", "trades", "1", "text without quotes"),
+    ],
+)
+def test_called_wrongly(arguments):
+    refused = echannel(*arguments)
+    assert refused.returncode == 2
+    assert "Usage: echannel" in refused.stderr
+    assert refused.stdout == ""
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("status", "--address", "127.0.0.1:1"), "no running Ray found at '127.0.0.1:1'"),
+        (("tap", "trades", "--address", "127.0.0.1:nothing"), "no running Ray found"),
+        (("channels", "--address", "ray://127.0.0.1:10001"), "is a Ray Client's address"),
+        (("publish", "trades", "1", "--address", "local"), "would start another Ray"),
+        (("status", "--namespace", "a b"), "can't be the name of a namespace"),
+        (("tap", "a//b"), "can't be the name of a channel"),
+    ],
+)
+def test_failures_are_one_sentence(arguments, reason):
+    failed = echannel(*arguments)
+    assert failed.returncode == 1
+    assert failed.stdout == ""
+    assert failed.stderr.startswith("echannel: ")
+    assert reason in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
+
+
+def test_no_ray_runs_and_none_is_started():
+    # The directory of Ray's files is that of this test run: without a cluster fixture there is none in it.
+    failed = echannel("status")
+    assert failed.returncode == 1
+    assert "--address" in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
+
+
+@dataclass
+class Trade:
+    symbol: str
+    prices: tuple[float, ...]
+
+
+class Order(pydantic.BaseModel):
+    symbol: str
+
+
+class Opaque:
+    def __repr__(self):
+        return "<opaque>"
+
+
+CYCLE: list = []
+CYCLE.append(CYCLE)
+
+
+@pytest.mark.parametrize(
+    ("event", "document"),
+    [
+        (None, None),
+        ({"a": (1, 2.5)}, {"a": [1, 2.5]}),
+        (b"bytes", "Ynl0ZXM="),
+        (Trade("RAY", (1.0, 2.0)), {"symbol": "RAY", "prices": [1.0, 2.0]}),
+        (Order(symbol="RAY"), {"symbol": "RAY"}),
+        (datetime(2026, 1, 2, tzinfo=timezone.utc), "2026-01-02T00:00:00Z"),
+        (np.arange(3), [0, 1, 2]),
+        (np.float64(1.5), 1.5),
+        (pd.DataFrame({"a": [1, 2]}), {"a": {"0": 1, "1": 2}}),
+        (pa.table({"a": [1, 2]}), [{"a": 1}, {"a": 2}]),
+        ({"inside": Opaque()}, {"inside": "<opaque>"}),
+        (Order, repr(Order)),
+        (2**70, str(2**70)),
+        ({(1, 2): 3}, "{(1, 2): 3}"),
+        (CYCLE, "[[...]]"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_events_as_json(event, document):
+    assert json.loads(as_json(event)) == document
+
+
+def test_json_lines():
+    assert list(documents(io.StringIO('{"a": 1}\n\n  2\nnull'))) == [{"a": 1}, 2, None]
+
+
+def test_the_line_that_is_no_json_is_named():
+    read = documents(io.StringIO("1\nx\n"))
+    assert next(read) == 1
+    with pytest.raises(NoDocument, match="line 2 of standard input"):
+        next(read)

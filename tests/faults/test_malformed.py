@@ -1,0 +1,260 @@
+"""Malformed input at the sockets: counted and dropped, and whoever works goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import ray
+
+import echannel_ray as ec
+from echannel_ray.actors.concentrator import SOCKET_NAME
+from echannel_ray.formats.packs import encode_body
+from echannel_ray.ids import node_number
+from echannel_ray.protocol import frames
+from echannel_ray.transport import wire
+from echannel_ray.transport.security import Authority, client_context
+from echannel_ray.transport.unix import SocketDirectory
+from tests.clusters import wait_until
+from tests.faults.scene import Scene, check_all_arrived, seconds_until_flowing
+
+SEED = 20240611
+CASES = 300
+ANSWER_SECONDS = 10.0
+_FAKE_ENDPOINT = 0xEC0_0000_0000_0000
+
+
+@pytest.fixture
+def undisturbed(scene: Scene) -> Iterator[Any]:
+    """A load that runs meanwhile, of which everything arrives."""
+    consumers = [scene.consumer(node, "load") for node in scene.cluster.nodes]
+    loads = {i: scene.load(node, i, "load") for i, node in enumerate(scene.cluster.nodes, 1)}
+    seconds_until_flowing(loads, consumers, "load")
+    pids = scene.pids()
+    yield consumers
+    seconds_until_flowing(loads, consumers, "load")
+    check_all_arrived(loads, consumers, "load")
+    assert scene.pids() == pids, "a part was restarted"
+
+
+class Intruder:
+    """Someone who has got hold of the Unix socket of a node's concentrator."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        node = scene.cluster.nodes[0]
+        self._number = node_number(node.node_id)
+        self._path = SocketDirectory(scene.namespace, self._number).socket_path(SOCKET_NAME)
+        self._greeted = 0
+
+    def hello(self, **other: Any) -> bytes:
+        self._greeted += 1
+        fields = {"namespace": self._scene.namespace, "node": self._number, "pid": os.getpid(), **other}
+        fields.setdefault("endpoint", _FAKE_ENDPOINT + self._greeted)
+        return frames.frame(frames.HELLO, wire.encode(wire.Hello(**fields)))
+
+    def send(self, data: bytes) -> bytes:
+        """All that is answered until the link ends: it is closed by the other side, or by us after that."""
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(ANSWER_SECONDS)
+            sock.connect(self._path)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                sock.sendall(data)
+                sock.shutdown(socket.SHUT_WR)
+            return _read_all(sock)
+
+
+def _read_all(sock: socket.socket) -> bytes:
+    answered = bytearray()
+    with contextlib.suppress(ConnectionResetError):
+        while data := sock.recv(65536):
+            answered += data
+    return bytes(answered)
+
+
+def _senseless(seed: random.Random, intruder: Intruder) -> tuple[bytes, bool]:
+    """One thing that no endpoint sends, and whether it counts as malformed."""
+    noise = seed.randbytes(seed.randrange(1, 2000))
+    kind = seed.choice(["noise", "version", "long", "short", "unknown", "silent", "greeting", "cut"])
+    if kind == "noise":
+        return b"\xff" + noise.ljust(8, b"\xff"), True
+    if kind == "version":
+        return frames.HEADER.pack(len(noise), frames.HELLO, 0, frames.MAGIC ^ 1) + noise, True
+    if kind == "long":
+        return intruder.hello() + frames.HEADER.pack(frames.MAX_FRAME_BYTES + 1, frames.PACK, 0, frames.MAGIC), True
+    if kind == "short":
+        return intruder.hello() + frames.frame(seed.choice([frames.PACK, frames.ACK, frames.CREDIT]), b"..."), True
+    if kind == "unknown":
+        return intruder.hello() + frames.frame(200, noise), True
+    if kind == "silent":
+        return b"", False
+    if kind == "greeting":
+        return frames.frame(seed.choice([frames.HELLO, frames.PACK]), noise.ljust(64, b".")), True
+    return intruder.hello()[: seed.randrange(1, 20)], False
+
+
+def test_what_is_no_frame_is_counted_and_dropped(scene: Scene, undisturbed: Any):
+    seed = random.Random(SEED)
+    intruder = Intruder(scene)
+    node = scene.cluster.nodes[0]
+    before = scene.concentrator(node)
+    malformed = 0
+    for case in range(CASES):
+        data, counts = _senseless(seed, intruder)
+        intruder.send(data)
+        malformed += counts
+    after = scene.concentrator(node)
+    assert after.malformed_frames - before.malformed_frames == malformed
+    wait_until(lambda: scene.concentrator(node).endpoints == before.endpoints)
+
+
+def test_frames_that_make_no_sense_concern_nobody_else(scene: Scene, undisturbed: Any):
+    """Well-formed headers of every type, from someone who has greeted: their contents are noise, or meant for others."""
+    seed = random.Random(SEED)
+    intruder = Intruder(scene)
+    node = scene.cluster.nodes[0]
+    before = scene.concentrator(node).endpoints
+    victims = [ray.get(consumer.endpoint.remote()) for consumer in undisturbed]
+    kinds = [kind for kind in range(256) if frames.LEAST_BODY[kind] <= frames.MAX_FRAME_BYTES]
+    kinds = [kind for kind in kinds if kind not in (frames.HELLO, frames.WELCOME, frames.GOODBYE)]
+    for _ in range(CASES // 3):
+        data = bytearray(intruder.hello())
+        for _ in range(20):
+            kind = seed.choice(kinds)
+            body = bytearray(seed.randbytes(frames.LEAST_BODY[kind] + seed.choice([0, 0, 1, 8, 100])))
+            address = seed.choice(victims)
+            if frames.FIRST_ADDRESSED <= kind <= frames.LAST_ADDRESSED:
+                frames.ADDRESS.pack_into(body, 0, *address)
+            elif kind == frames.GONE:
+                frames.NUMBER.pack_into(body, 0, address[1])
+            elif kind == frames.PACK:
+                # In the name of somebody else, or as a destination of its own flow.
+                frames.KEY.pack_into(body, 0, address[1], 1)
+            data += frames.frame(kind, body, seed.choice([0, 1, 2, 3]))
+        intruder.send(bytes(data))
+    wait_until(lambda: scene.concentrator(node).endpoints == before)
+
+
+def test_packs_that_make_no_sense_concern_nobody_else(scene: Scene, undisturbed: Any):
+    """A flow of its own to real consumers, with packs that are noise or good ones that were damaged."""
+    seed = random.Random(SEED)
+    intruder = Intruder(scene)
+    victims = [ray.get(consumer.endpoint.remote()) for consumer in undisturbed]
+    for _ in range(CASES // 10):
+        endpoint = _FAKE_ENDPOINT + 0x1000 + seed.randrange(1 << 30)
+        data = bytearray(intruder.hello(endpoint=endpoint))
+        data += frames.flow_declaration(endpoint, 1, intruder._number, victims)
+        for number in range(1, 20):
+            good = bytearray(_good_pack(seed, victims))
+            if seed.random() < 0.7:
+                for _ in range(seed.randrange(1, 4)):
+                    good[seed.randrange(len(good))] = seed.randrange(256)
+            flags = frames.IS_CHUNK if seed.random() < 0.3 else 0
+            data += frames.pack_head(endpoint, 1, number, 0, flags, len(good)) + good
+        intruder.send(bytes(data))
+    assert ray.get([consumer.faults.remote("load") for consumer in undisturbed]) == [[], []]
+
+
+def _good_pack(seed: random.Random, victims: list[tuple[int, int]]) -> bytes:
+    if seed.random() < 0.2:
+        total = seed.choice([0, 100, 1 << 20, 1 << 40, (1 << 64) - 1])
+        return frames.CHUNK_FIXED.pack(1, 1, 100, 0, 0, total, seed.choice([0, 50, 1 << 63])) + b"." * 100
+    # A subscription of another number than theirs, or what they have would be disturbed rightly.
+    who = [[endpoint, 77, 1, 0] for _, endpoint in victims]
+    control = [["route", 1, 1, "load", 1000, False, False, who], ["ended", 1, 5, [[victims[0][1], 77]]]]
+    control = seed.choice([control, [], [["route"]], [["nonsense", 1]], [["route", "a", None, 1, 2, 3, 4, 5]], [5]])
+    return encode_body(control, [1], [seed.choice([1, 2])], [2], [100], b"", 0, 0.0, [b"a", b"b"])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"namespace": "unknown"}, {"wire_version": 99}, {"endpoint": 0}, {"endpoint": 0, "node": 5}],
+    ids=["another namespace", "another version", "a concentrator by a Unix socket", "a concentrator of no node"],
+)
+def test_greetings_that_are_refused(scene: Scene, other: dict[str, Any]):
+    node = scene.cluster.nodes[0]
+    before = scene.concentrator(node).refused_links
+    intruder = Intruder(scene)
+    answer = intruder.send(intruder.hello(**other))
+    found = next(frames.scan(answer, 0, len(answer)))
+    assert found.kind == frames.REFUSED
+    with pytest.raises(ec.EChannelError):
+        wire.decode(answer[found.start : found.end])
+    assert scene.concentrator(node).refused_links == before + 1
+
+
+def test_strangers_at_the_tcp_port(scene: Scene, undisturbed: Any):
+    node = scene.cluster.nodes[0]
+    before = scene.concentrator(node).refused_links
+    address = ("127.0.0.1", scene.describe(node)["info"].port)
+    seed = random.Random(SEED)
+    refused = 0
+    for _ in range(20):  # no TLS at all
+        with socket.create_connection(address, ANSWER_SECONDS) as sock, contextlib.suppress(OSError):
+            sock.sendall(b"GET / HTTP/1.1\r\n\r\n" + seed.randbytes(seed.randrange(500)))
+            _read_all(sock)
+            refused += 1
+    without = ssl.create_default_context()
+    without.check_hostname, without.verify_mode = False, ssl.CERT_NONE
+    strange = client_context(Authority(Authority.generate()).issue(5, ["127.0.0.1"]))
+    strange.check_hostname, strange.verify_mode = False, ssl.CERT_NONE
+    for context in (without, strange):  # no certificate, or one of another authority
+        with (
+            socket.create_connection(address, ANSWER_SECONDS) as sock,
+            pytest.raises((ssl.SSLError, ConnectionError, BrokenPipeError)),
+            context.wrap_socket(sock, server_hostname="127.0.0.1") as tls,
+        ):
+            tls.sendall(b"....")
+            if not tls.recv(1):
+                raise ConnectionResetError
+        refused += 1
+    wait_until(lambda: scene.concentrator(node).refused_links >= before + refused)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_at_the_unix_socket(scene: Scene):
+    node = scene.cluster.nodes[0]
+    before = scene.concentrator(node).refused_links
+    directory = SocketDirectory(scene.namespace, node_number(node.node_id))
+    path = directory.socket_path(SOCKET_NAME)
+    assert _as_nobody(path) == "PermissionError"
+    modes = {each: os.stat(each).st_mode & 0o7777 for each in (os.path.dirname(directory), str(directory), path)}
+    try:
+        for each in modes:  # by mistake
+            os.chmod(each, 0o777)
+        assert _as_nobody(path) == "closed"
+    finally:
+        for each, mode in modes.items():
+            os.chmod(each, mode)
+    assert scene.concentrator(node).refused_links == before + 1
+
+
+def _as_nobody(path: str) -> str:
+    """What somebody else finds who links up there."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_link_up_as_nobody, args=(path, theirs))
+    process.start()
+    try:
+        assert ours.poll(30)
+        return str(ours.recv())
+    finally:
+        process.join(10)
+
+
+def _link_up_as_nobody(path: str, answer: Any) -> None:
+    os.setuid(65534)
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(ANSWER_SECONDS)
+            sock.connect(path)
+            answer.send("closed" if not _read_all(sock) else "answered")
+    except OSError as error:
+        answer.send(type(error).__name__)
