@@ -96,10 +96,8 @@ class Session:
 
     def mailbox_closed(self, mailbox: Mailbox, timeout: float | None) -> None:
         """Take a subscription out of the channel's membership, and then out of this process."""
-        counters = mailbox.counters
-        totals = {"events_delivered": counters.handled, "events_failed": counters.failed}
         self.endpoint.requests.ask(
-            messages.Unsubscribe(mailbox.channel, mailbox.number, totals),
+            messages.Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals()),
             timeout,
             f"leaving channel {mailbox.channel!r}",
         )

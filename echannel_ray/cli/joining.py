@@ -29,7 +29,9 @@ def running_ray(address: str | None) -> Iterator[None]:
     except ConnectionError as error:
         raise Disconnected(f"no running Ray found: {_HOW}") from error
     except (RuntimeError, ValueError, OSError) as error:
-        raise Disconnected(f"could not join the Ray at {wanted!r}: {_first_line(error)}. Then {_HOW}") from error
+        raise Disconnected(
+            f"could not join the Ray at {wanted!r}: {_first_line(error)}. For another one, {_HOW}"
+        ) from error
     try:
         # Ray prints what goes wrong anywhere in the cluster on standard output, which is for our answer.
         with redirect_stdout(sys.stderr):

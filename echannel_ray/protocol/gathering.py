@@ -126,14 +126,19 @@ class Gather:
             self._close_run()
             self.stream = None
 
-    def add(self, route_number: int, sequence: int, mark: int, kind: int, event: Any, size_bytes: int = 0) -> None:
-        """One event that does not come by the hot path (it is large, for a single recipient, or a gap)."""
+    def add(
+        self, route_number: int, sequence: int, mark: int, kind: int, event: Any, size_bytes: int = 0, alone: bool = False
+    ) -> None:
+        """One event that does not come by the hot path (it is large, for a single recipient, or a gap).
+
+        `alone`: in a run of its own, so that its own mark can be reported.
+        """
         self.settle()
         self.gathered_bytes += size_bytes
         is_large = size_bytes > CHUNK_BYTES
         self.has_large |= is_large
         if (
-            not is_large
+            not (is_large or alone)
             and kind != GAP  # one gap is one run, also where another gap follows
             and self.streams
             and not self._after_large
@@ -149,7 +154,7 @@ class Gather:
             self.counts.append(1)
             self.marks.append(mark)
             self.kinds.append(kind)
-        self._after_large = is_large  # it has a run of its own, so that its mark is its own
+        self._after_large = is_large or alone  # it has a run of its own, so that its mark is its own
         self.events.append(event)
 
     def take(self, delivery: int = 0) -> Columns:

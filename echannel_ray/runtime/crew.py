@@ -253,7 +253,16 @@ class Crew:
             granted = self._granted = threading.Lock()
             granted.acquire()
         self._link.interrupt()
-        granted.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic()))
+        try:
+            granted.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic()))
+        except BaseException:  # Ctrl-C: nobody may be waited for who does not read
+            with self._mutex:
+                self._granted = None
+                self._borrower = 0
+                if self._leader == me:
+                    self._leader = None
+                    self._wake_one()
+            raise
         with self._mutex:
             self._granted = None
             if self._leader == me:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.ids import new_endpoint_id
 from echannel_ray.protocol import frames
-from echannel_ray.protocol.messages import Definition, Membership, Registrations
+from echannel_ray.protocol.messages import Definition, Membership, Registrations, Unsubscribe
 from echannel_ray.protocol.receiving import Receiver, Reception
 from echannel_ray.protocol.sending import Sender
 from echannel_ray.runtime.crew import TICK_SECONDS, Crew
@@ -104,6 +104,11 @@ class Endpoint:
     def forget(self) -> None:
         """In the child of a fork: the link and the threads are the parent's."""
         self.closed = True
+        # Another thread of the parent may have held it.
+        self.lock = threading.Lock()
+        self.room = threading.Condition(self.lock)
+        for publisher in self.publishers.values():
+            publisher.forget()
         connection, self.connection = self.connection, None
         if isinstance(connection, PlainConnection):
             connection.forget()
@@ -118,6 +123,8 @@ class Endpoint:
             mailbox.close()
 
     def _abandon_all(self, reason: str) -> None:
+        for publisher in self.publishers.values():
+            publisher.cut_off()
         for delivery in [*self.deliveries.values()]:
             delivery.abandon(reason)
         self.room.notify_all()
@@ -371,7 +378,12 @@ class Endpoint:
         logger.warning(
             "a subscription of channel %r ends: the event loop that it belongs to is closed", mailbox.channel
         )
-        threading.Thread(target=lambda: self.close_mailbox(mailbox), name="echannel-closing", daemon=True).start()
+        threading.Thread(target=self._abandon, args=[mailbox], name="echannel-closing", daemon=True).start()
+
+    def _abandon(self, mailbox: Mailbox) -> None:
+        # Producers must know as well: they would wait for its credit for good.
+        self.requests.tell(Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals()))
+        self.close_mailbox(mailbox)
 
     # ---- subscriptions ----
 
@@ -393,12 +405,15 @@ class Endpoint:
         with self.lock:
             if self.mailboxes.pop(mailbox.number, None) is None:
                 return
-            receptions = self.receiver.subscription_closed(mailbox.number)
             for publisher in self.publishers.values():
                 publisher.local = tuple(each for each in publisher.local if each is not mailbox)
         mailbox.close()
+        # What a member of a group is handling now counts as handled: nobody else must get it.
+        mailbox.at_rest(lambda: self._let_go(mailbox))
+
+    def _let_go(self, mailbox: Mailbox) -> None:
         with self.lock:
-            for reception in receptions:
+            for reception in self.receiver.subscription_closed(mailbox.number):
                 if reception.grouped:
                     self.put_credit(reception)
             self.room.notify_all()
@@ -422,6 +437,8 @@ class Endpoint:
                 membership.deleted or mailbox.incarnation != membership.incarnation
             ):
                 self._deleted.append(mailbox)
+        if self._deleted and not self.crew.ticking:
+            self.crew.wake_ticker()
         self.room.notify_all()
 
     def stats_of(self, channel: str) -> dict[str, int]:

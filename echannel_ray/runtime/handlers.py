@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,15 @@ class FunctionMailbox(Mailbox):
         self._running = False
         self._mutex = threading.Lock()
         self.runner = 0  # the thread that is in the handler
+        self._events: Iterator[Any] | None = None  # of the run that is being handled, those that have their turn yet
+        self._cut: list[Any] = []  # those that `close` took away from it
+
+    def close(self) -> None:
+        """See `Mailbox`. The run that is being handled ends with the event that is."""
+        super().close()
+        events = self._events
+        if events is not None:
+            self._cut.extend(events)
 
     def notify(self) -> None:
         """See `Mailbox`."""
@@ -55,7 +64,13 @@ class FunctionMailbox(Mailbox):
                 if not queue:
                     self.runner = 0
                     self._running = False
-                    return
+                    break
+        self._came_to_rest()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """See `Mailbox`."""
+        return not self._running
 
     def _handle(self, item: Item) -> None:
         if isinstance(item, Delivered):
@@ -65,11 +80,11 @@ class FunctionMailbox(Mailbox):
             else:
                 self._handle_run(item)
         elif isinstance(item, LocalEvent):
-            failure = None
+            failure: BaseException | None = None
             try:
                 self._handler(item.event)
                 self.counters.handled += 1
-            except Exception as error:  # the user's: reported, and the next event has its turn
+            except BaseException as error:  # the user's, `sys.exit()` included: reported, and the next event has its turn
                 failure = error
                 self.failed(error)
             self.finish_local(item, failure)
@@ -79,23 +94,27 @@ class FunctionMailbox(Mailbox):
 
     def _handle_run(self, item: Delivered) -> None:
         handler = self._careful if self.endpoint.undecodable_seen else self._handler
-        events = iter(item.events)
+        events = self._events = iter(item.events)
         failures = 0
-        last_failure = None
+        last_failure: BaseException | None = None
         while True:
             try:
                 # The path of every event: nothing but the handler's call.
                 for event in events:
                     handler(event)
-            except Exception as error:  # the user's: reported, and the next event has its turn
+            except BaseException as error:  # the user's, `sys.exit()` included: reported, and the next event has its turn
                 failures += 1
                 if not length_hint(events):
                     last_failure = error
                 self.failed(error)
-                if not self.closed:
-                    continue
+                continue
             break
-        self.counters.handled += len(item.events) - failures
+        self._events = None
+        self.counters.handled += len(item.events) - failures - len(self._cut)
+        if self._cut:
+            if item.delivery:
+                self.endpoint.send_result(item.reception, item.delivery, b"\0")
+            return
         # Only the last event of a run can be one that somebody delivers and waits for.
         self.finish(item, last_failure)
 
@@ -138,8 +157,25 @@ class CoroutineMailbox(Mailbox):
             # The loop is closed, and its subscription with it: nobody can handle anything there any more.
             self.endpoint.abandon(self)
 
+    def is_current_thread(self) -> bool:
+        """See `Mailbox`."""
+        try:
+            return self._task is not None and asyncio.current_task() is self._task
+        except RuntimeError:
+            return False  # in this thread there is no loop
+
+    @property
+    def is_at_rest(self) -> bool:
+        """See `Mailbox`."""
+        return not self._running
+
     def _start(self) -> None:
         self._task = self._loop.create_task(self._run())
+        self._task.add_done_callback(self._stopped)
+
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() and not self.closed:
+            self.endpoint.abandon(self)  # as `asyncio.run` does at its end
 
     async def _run(self) -> None:
         queue = self.queue
@@ -154,7 +190,8 @@ class CoroutineMailbox(Mailbox):
             with self._mutex:
                 if not queue:
                     self._running = False
-                    return
+                    break
+        self._came_to_rest()
 
     async def _handle(self, item: Item) -> None:
         if isinstance(item, Delivered):
@@ -165,7 +202,9 @@ class CoroutineMailbox(Mailbox):
             failure = None
             for event in item.events:
                 if self.closed:
-                    break
+                    if item.delivery:
+                        self.endpoint.send_result(item.reception, item.delivery, b"\0")
+                    return
                 failure = await self._handle_one(event)
             self.finish(item, failure)
         elif isinstance(item, LocalEvent):
@@ -174,13 +213,13 @@ class CoroutineMailbox(Mailbox):
             self.counters.dropped += item.gap.last - item.gap.first + 1
             self.report(item.gap)
 
-    async def _handle_one(self, event: Any) -> Exception | None:
+    async def _handle_one(self, event: Any) -> BaseException | None:
         try:
             if type(event) is Undecodable:
                 raise unreadable(event)
             await self._handler(event)
             self.counters.handled += 1
-        except Exception as error:  # the user's: reported, and the next event has its turn
+        except (Exception, SystemExit) as error:  # the user's: reported, and the next event has its turn
             self.failed(error)
             return error
         return None

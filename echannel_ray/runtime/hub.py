@@ -343,7 +343,7 @@ class Hub:
             following = body + length
             if following > end:
                 break
-            if kind == frames.PACK:
+            if kind == frames.PACK and link.hello:
                 route = routes.get(bytes(view[body : body + 12]))
                 scope_zero = buffer[body + 20 : body + 28] == b"\0\0\0\0\0\0\0\0"
                 if route is not None and route.upstream is link and scope_zero:

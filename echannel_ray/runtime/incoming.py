@@ -208,7 +208,8 @@ class Incoming:
             for each in delivered:
                 mailbox = endpoint.mailboxes.get(each.reception.subscription)
                 if mailbox is not None:
-                    mailbox.offer(each._replace(events=[event]))
+                    # Chunks carry no time; this one is late by the event's own transfer.
+                    mailbox.offer(each._replace(events=[event], published_at=time.time()))
 
     # ---- acknowledgements ----
 

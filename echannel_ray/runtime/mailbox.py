@@ -96,6 +96,7 @@ class Mailbox:
         self.window_events = WINDOW_EVENTS
         self.local_low_water = WINDOW_EVENTS // 2  # publishers that wait for room are woken here, not at each event
         self._idle_waiters: list[Waiter] = []
+        self._at_rest: list[Callable[[], Any]] = []
 
     def offer(self, item: Item) -> None:
         """Something has arrived; called under the endpoint's lock, in order."""
@@ -114,6 +115,25 @@ class Mailbox:
     def is_current_thread(self) -> bool:
         """Whether the calling thread is in this subscription's handler."""
         return False
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no event is being handled."""
+        return True
+
+    def at_rest(self, action: Callable[[], Any]) -> None:
+        """Do this when the event that is being handled, if one is, has been; for a closed mailbox."""
+        self._at_rest.append(action)
+        if self.is_at_rest:
+            self._came_to_rest()
+
+    def _came_to_rest(self) -> None:
+        while self._at_rest:
+            try:
+                action = self._at_rest.pop()
+            except IndexError:
+                return  # another thread was faster
+            action()
 
     def drop_oldest(self, producer: str) -> None:
         """Put a gap in the place of a local producer's oldest event; under the endpoint's lock."""
@@ -139,7 +159,13 @@ class Mailbox:
     @property
     def pending(self) -> int:
         """Events that have arrived and are not handled."""
+        if self.closed:
+            return 0
         return self.counters.received - self.counters.handled - self.counters.failed
+
+    def totals(self) -> dict[str, int]:
+        """What a channel's statistics keep of it when it is closed."""
+        return {"events_delivered": self.counters.handled, "events_failed": self.counters.failed}
 
     def close(self) -> None:
         """Take and handle nothing any more; whoever delivered what is in the queue is told."""

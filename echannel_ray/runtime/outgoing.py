@@ -238,13 +238,14 @@ class _Splitter:
             kinds = bytes(len(columns.events))
         fresh = self._fresh(columns.control)
         offset = 0
-        last = len(columns.streams) - 1
+        delivered = columns.events[-1] if columns.delivery else None
         for i, count in enumerate(columns.counts):
             events = columns.events[offset : offset + count]
             for j, event in enumerate(events):
                 sequence = columns.firsts[i] + j
-                delivery = columns.delivery if i == last and j == count - 1 else 0
                 if type(event) is Large:
+                    # The same object for each route that the event goes by: all who get it have to answer.
+                    delivery = columns.delivery if event is delivered else 0
                     if fresh.events or fresh.control:
                         yield fresh
                     fresh = self._fresh([])
@@ -255,10 +256,10 @@ class _Splitter:
                     fresh.counts.append(1)
                     fresh.marks.append(columns.marks[i])
                     fresh.events.append(event)
-                    fresh = fresh._replace(kinds=fresh.kinds + kinds[offset + j : offset + j + 1], delivery=delivery)
+                    fresh = fresh._replace(kinds=fresh.kinds + kinds[offset + j : offset + j + 1])
             offset += count
         if fresh.events or fresh.control:
-            yield fresh
+            yield fresh._replace(delivery=0 if type(delivered) is Large else columns.delivery)
 
     @staticmethod
     def _fresh(control: list[Any]) -> Columns:

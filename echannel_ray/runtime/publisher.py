@@ -12,7 +12,7 @@ from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PICKLED, PLAIN,
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.gathering import Gather
 from echannel_ray.protocol.messages import Membership
-from echannel_ray.protocol.sending import BLOCK, DROP_NEWEST, DROP_OLDEST, RAISE, Recipient
+from echannel_ray.protocol.sending import BLOCK, DROP_NEWEST, DROP_OLDEST, NEVER, RAISE, Recipient
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.mailbox import Gap, LocalEvent, LocalGap, Mailbox, producer_name
 from echannel_ray.runtime.outgoing import Large
@@ -140,6 +140,16 @@ class Publisher:
         was_armed = bool(self._plain_room or self._pickled_room)
         self._plain_room = self._pickled_room = 0
         return was_armed
+
+    def cut_off(self) -> None:
+        """The endpoint can't send any more: the next call takes the long way, and finds out why; under the lock."""
+        self.disarm()
+        self.stream.limit_bytes = NEVER
+
+    def forget(self) -> None:
+        """In the child of a fork: see `Endpoint.forget`."""
+        self._lock = self.endpoint.lock
+        self.cut_off()
 
     def absorb(self) -> bool:
         """Take what was appended into the pack that is being gathered; under the lock. Whether there was anything."""
@@ -397,10 +407,11 @@ class Publisher:
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all published so far has been received by every consumer's process (handled, by members of groups)."""
-        self.endpoint.check_usable()
         deadline = None if timeout is None else time.monotonic() + timeout
         self.endpoint.crew.step_aside()
         with self._lock:
+            self.check_open()
+            self.absorb()  # what this thread appended at the moment when we were disarmed
             self.endpoint.flush_all()
             marks = {flow: flow.last_sent for flow in self.stream.flows}
             grouped = {
@@ -419,8 +430,7 @@ class Publisher:
     def _drained(self, marks: dict[Any, int], grouped: dict[tuple[int, int], int]) -> bool:
         stream = self.stream
         with self._lock:
-            if self.endpoint.broken is not None:
-                raise self.endpoint.broken
+            self.endpoint.check_usable()
             if stream.chunks or any(r.backlog for r in stream.laggards):
                 return False
             for key, mark in grouped.items():

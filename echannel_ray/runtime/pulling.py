@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from typing import Any
@@ -42,15 +43,18 @@ class PullMailbox(Mailbox):
     def close(self) -> None:
         """See `Mailbox`."""
         super().close()
+        item, self._item = self._item, None
+        if item is not None and item.delivery:
+            self.endpoint.send_result(item.reception, item.delivery, b"\0")
         self.notify()
 
     def take(self) -> Message | Gap | None:
         """The next message, if one is there; called by one thread at a time."""
         while True:
+            if self.closed:
+                self._raise_ended()
             item = self._item
             if item is None:
-                if self.closed:
-                    self._raise_ended()
                 try:
                     fresh = self.queue.popleft()
                 except IndexError:
@@ -103,6 +107,8 @@ class PullMailbox(Mailbox):
                 f"channel {self.channel!r} was deleted: create it again to go on, and subscribe again",
                 channel=self.channel,
             )
+        if self.endpoint.broken is not None:
+            raise self.endpoint.broken
         raise Ended
 
     def get(self, timeout_seconds: float | None) -> Message | Gap:
@@ -117,6 +123,8 @@ class PullMailbox(Mailbox):
             if self.queue or self.closed:
                 continue  # it came between
             if not self.endpoint.crew.wait(waiter, deadline):
+                with contextlib.suppress(ValueError):  # it has just been set
+                    self._waiters.remove(waiter)
                 message = self.take()
                 if message is not None:
                     return message

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,17 +17,23 @@ from tests.clusters import wait_until
 
 
 @pytest.fixture
-def demo(tmp_path):
-    """Starts it in a directory for temporary files of its own."""
+def folder():
+    """For its files. Short, since paths of sockets are."""
+    with tempfile.TemporaryDirectory(prefix="ec") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def demo(folder):
+    """Starts it."""
     started = []
 
     def start():
-        # Short, since it holds paths of sockets; and no bytecode is written by many processes at once.
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "TMPDIR": str(folder)}
         started.append(
             subprocess.Popen(
                 [sys.executable, "-m", "echannel_ray.demo"],
-                cwd=tmp_path,
+                cwd=folder,
                 env=environment,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -41,7 +49,7 @@ def demo(tmp_path):
             process.wait()
 
 
-def test_it_shows_that_nothing_is_lost(demo):
+def test_it_shows_that_nothing_is_lost(demo, folder):
     process = demo()
     out, errors = process.communicate(timeout=100)
     assert process.returncode == 0, out + errors
@@ -49,9 +57,10 @@ def test_it_shows_that_nothing_is_lost(demo):
     assert "nothing lost, nothing twice, all in order" in out
     assert "\x1b" not in out  # plain lines where there is no terminal
     assert errors == ""
+    assert list(folder.iterdir()) == []
 
 
-def test_it_ends_what_it_started_when_it_is_interrupted(demo):
+def test_it_ends_what_it_started_when_it_is_interrupted(demo, folder):
     process = demo()
     while "events/s" not in process.stdout.readline():
         assert process.poll() is None
@@ -62,3 +71,4 @@ def test_it_ends_what_it_started_when_it_is_interrupted(demo):
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     wait_until(lambda: not any(each.is_running() for each in started))
+    assert list(folder.iterdir()) == []

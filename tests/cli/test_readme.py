@@ -20,7 +20,13 @@ def test_the_first_example_runs_as_pasted(tmp_path):
     script.write_text(EXAMPLES[0])
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90, check=False
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "everybody has handled it" in done.stdout

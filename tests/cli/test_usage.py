@@ -6,14 +6,18 @@ import io
 import json
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pydantic
 import pytest
+import ray
 
 from echannel_ray.cli.documents import NoDocument, as_json, documents
+from echannel_ray.cli.joining import running_ray
+from echannel_ray.errors import Disconnected
 from tests.cli.commands import echannel
 
 COMMANDS = ("status", "channels", "tap", "publish", "demo")
@@ -75,12 +79,22 @@ def test_failures_are_one_sentence(arguments, reason):
     assert len(failed.stderr.splitlines()) == 1
 
 
-def test_no_ray_runs_and_none_is_started():
-    # The directory of Ray's files is that of this test run: without a cluster fixture there is none in it.
-    failed = echannel("status")
-    assert failed.returncode == 1
-    assert "--address" in failed.stderr
-    assert len(failed.stderr.splitlines()) == 1
+@pytest.mark.parametrize(
+    ("ray_says", "we_say"),
+    [
+        (
+            ConnectionError("Could not find any running Ray instance."),
+            "no running Ray found: say where it is with --addr",
+        ),
+        (RuntimeError("Version mismatch.\nThe cluster has"), "could not join the Ray at 'auto': Version mismatch. For"),
+    ],
+)
+def test_what_ray_says_in_vain(monkeypatch, ray_says, we_say):
+    # Not as a process: it would find any other Ray of this machine.
+    monkeypatch.setattr(ray, "init", Mock(side_effect=ray_says))
+    with pytest.raises(Disconnected) as raised, running_ray(None):
+        raise AssertionError("there is no Ray")
+    assert str(raised.value).startswith(we_say)
 
 
 @dataclass

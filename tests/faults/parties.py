@@ -70,6 +70,12 @@ class Process:
         endpoint = session_for(None).endpoint
         return endpoint.node, endpoint.id
 
+    def malformed(self) -> int:
+        """How many frames and packs its endpoint has skipped, as they made no sense."""
+        from echannel_ray.session import session_for
+
+        return session_for(None).endpoint.incoming.malformed
+
     def fork(self) -> int:
         """A child that does nothing until it is killed; its pid."""
         child = os.fork()
