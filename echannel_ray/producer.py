@@ -6,7 +6,6 @@ from types import TracebackType
 from typing import Any
 
 from echannel_ray import errors
-from echannel_ray.protocol.messages import UnregisterProducer
 from echannel_ray.runtime.publisher import Publisher
 
 
@@ -41,16 +40,9 @@ class Producer(Publisher):
             if not self.stream.deleted:
                 self.drain(timeout)
         finally:
-            with endpoint.lock:
-                endpoint.flush_all()
-                totals = self.counters()
-                endpoint.sender.close_stream(self.stream)
-                endpoint.publishers.pop(self.stream.number, None)
-                endpoint.flush_all()
-                endpoint.room.notify_all()
-            endpoint.outgoing.write()
+            farewell = self.retire()
         try:
-            endpoint.requests.ask(UnregisterProducer(self.channel, self.stream.number, totals))
+            endpoint.requests.ask(farewell)
         except errors.ChannelDeleted:
             pass  # nobody keeps its books any more
 

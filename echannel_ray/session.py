@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import time
@@ -18,6 +19,7 @@ from echannel_ray.actors.concentrator import SOCKET_NAME
 from echannel_ray.ids import check_namespace, node_number
 from echannel_ray.protocol import frames, messages
 from echannel_ray.runtime.endpoint import Endpoint
+from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
@@ -79,14 +81,31 @@ class Session:
         if self.endpoint.closed:
             return
         deadline = None if drain_seconds is None else time.monotonic() + drain_seconds
-        for publisher in [*self.endpoint.publishers.values()]:
-            try:
-                publisher.drain(None if deadline is None else max(0.0, deadline - time.monotonic()))
-            except (TimeoutError, errors.EChannelError):
-                pass  # as much as could be
-        for mailbox in [*self.endpoint.mailboxes.values()]:
-            mailbox.close()
-        self.endpoint.close()
+        try:
+            if self.endpoint.broken is None:
+                self._leave_in_order(deadline)
+        finally:
+            for mailbox in [*self.endpoint.mailboxes.values()]:
+                mailbox.close()
+            self.endpoint.close()
+
+    def _leave_in_order(self, deadline: float | None) -> None:
+        endpoint = self.endpoint
+
+        def left() -> float | None:
+            return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+        publishers = [*endpoint.publishers.values()]
+        mailboxes = [*endpoint.mailboxes.values()]
+        for publisher in publishers:
+            with contextlib.suppress(TimeoutError, errors.EChannelError):  # as much as can be
+                publisher.drain(left())
+        with contextlib.suppress(TimeoutError, errors.EChannelError):
+            farewells = [messages.Unsubscribe(m.channel, m.number, m.totals()) for m in mailboxes]
+            endpoint.requests.ask_all(farewells, left())
+            for mailbox in mailboxes:
+                endpoint.close_mailbox(mailbox)  # members of groups report how far they came
+            endpoint.requests.ask_all([publisher.retire() for publisher in publishers], left())
 
     def status(self) -> Any:
         """All parts of the namespace."""
@@ -214,11 +233,11 @@ def session_for(namespace: str | None) -> Session:
             return session
         before = _current
         session = connect(wanted)
-        _set_current(before or wanted)
+        _set_current(before)  # only `connect` chooses what calls without a namespace use
         return session
 
 
-def _set_current(namespace: str) -> None:
+def _set_current(namespace: str | None) -> None:
     global _current
     _current = namespace
 
@@ -293,6 +312,7 @@ def _forget_all() -> None:
     """In the child of a fork: sessions are the parent's; the child joins anew when it first needs to."""
     global _lock, _current
     _lock = threading.RLock()
+    handler_loop.forget()
     for session in _sessions.values():
         session.endpoint.forget()
     _sessions.clear()

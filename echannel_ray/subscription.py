@@ -91,8 +91,14 @@ class Subscription:
 
     def _next_message(self, deadline: float | None, timeout: float | None) -> Message | Gap:
         pull = self._pull()
-        with self._taking:
+        if not self._taking.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
+            raise TimeoutError(
+                f"no event of channel {self._mailbox.channel!r} within {timeout} s: another thread waits for it too"
+            )
+        try:
             return pull.get(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        finally:
+            self._taking.release()
 
     def _pull(self) -> PullMailbox:
         if not isinstance(self._mailbox, PullMailbox):
@@ -114,8 +120,10 @@ class Subscription:
         await asyncio.get_running_loop().run_in_executor(None, self.reset, modulator, demodulator)
 
     def drain(self, timeout: float | None = None) -> None:
-        """Wait until all that has arrived is handled."""
+        """Wait until all that has arrived is handled. Inside its own handler, which can't wait for itself, it returns at once."""
         self._check_open()
+        if self._mailbox.is_current_thread():
+            return
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._session.endpoint.crew.wait(self._mailbox.when_idle(), deadline):
             raise TimeoutError(

@@ -42,6 +42,8 @@ _WATCH_SECONDS = 0.25
 _PUSH_SECONDS = 20.0
 _REQUEST_SECONDS = 3600.0
 _RECOVERY_SECONDS = 5.0
+# A node that joins is known to its first producers a little before it is known here.
+_UNKNOWN_NODE_SECONDS = 2.0
 
 
 class Concentrator:
@@ -72,6 +74,7 @@ class Concentrator:
         self._dialling: set[int] = set()
         self._peers_up: dict[int, asyncio.Event] = {}
         self._lost_at: dict[int, float] = {}
+        self._missing_since: dict[int, float] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._idle_since = time.monotonic()
         self._retiring = False
@@ -464,6 +467,7 @@ class Concentrator:
             for link in self._hub.suspected():
                 if link.node and now - link.heard_at > PEER_TIMEOUT_SECONDS:
                     self._hub.post(partial(self._hub.disconnect, link))
+            self._look_for_unknown_nodes(now)
             if datetime.now(timezone.utc) > self._renew_at:
                 await self._renew()
             if self._relay.endpoints or self._relay.expected:
@@ -471,6 +475,16 @@ class Concentrator:
             elif now - self._idle_since > self._linger_seconds:
                 self._retiring = True
                 self._in_background(self._retire_soon())
+
+    def _look_for_unknown_nodes(self, now: float) -> None:
+        """Flows may lead to a node that died before this concentrator was restarted: nobody else would ask about it."""
+        known = {self._node, *self._relay.peers, *self._lost_at}
+        missing = {node for route in [*self._relay.routes.values()] for node in [*route.remote]} - known
+        self._missing_since = {node: self._missing_since.get(node, now) for node in missing}
+        for node, since in [*self._missing_since.items()]:
+            if now - since > _UNKNOWN_NODE_SECONDS:
+                self._missing_since[node] = now
+                self._in_background(self._report_dead(node, waited=False))
 
     async def _renew(self) -> None:
         """Get another certificate while the old one is good; links that exist are not concerned."""

@@ -18,7 +18,7 @@ def as_json(value: Any) -> str:
     try:
         return msgspec.json.encode(value, enc_hook=_plain).decode()
     except (TypeError, ValueError, OverflowError, RecursionError):
-        # A key that is no string, a number of more than 64 bits, a list that contains itself, a lone surrogate.
+        # A list that contains itself, a lone surrogate, a method that wants arguments.
         return json.dumps(repr(value))
 
 

@@ -26,7 +26,7 @@ def joined(namespace: str) -> Iterator[None]:
 def tap(channel: str, count: int | None, timeout: float | None, as_lines: bool, out: TextIO) -> None:
     """Print events as they come, `count` of them, for `timeout` seconds; TimeoutError if fewer came than asked for."""
     seen = 0
-    with _opened(channel).subscribe(on_error=lambda error: complain(str(error))) as subscription:
+    with _opened(channel).subscribe(on_error=_report) as subscription:
         timer = None
         if timeout is not None:
             timer = threading.Timer(timeout, subscription.close)  # which ends the iteration
@@ -68,6 +68,12 @@ def _opened(name: str) -> ec.EventChannel:
     if name not in ec.status().channels:
         complain(f"channel {name!r} did not exist: it was created now, untyped")
     return ec.channel(name)
+
+
+def _report(error: Any) -> None:
+    # An event that can't be read here. That the channel was deleted, the iteration raises.
+    if not isinstance(error, ec.ChannelDeleted):
+        complain(str(error))
 
 
 def _line(message: ec.Message | ec.Gap) -> str:

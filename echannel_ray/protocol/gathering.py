@@ -127,7 +127,14 @@ class Gather:
             self.stream = None
 
     def add(
-        self, route_number: int, sequence: int, mark: int, kind: int, event: Any, size_bytes: int = 0, alone: bool = False
+        self,
+        route_number: int,
+        sequence: int,
+        mark: int,
+        kind: int,
+        event: Any,
+        size_bytes: int = 0,
+        alone: bool = False,
     ) -> None:
         """One event that does not come by the hot path (it is large, for a single recipient, or a gap).
 

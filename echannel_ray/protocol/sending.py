@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from echannel_ray.protocol.flows import FlowSender
+from echannel_ray.protocol.frames import CHUNK_BYTES
 from echannel_ray.protocol.gathering import GAP, Gather
 from echannel_ray.protocol.messages import Consumer
 
@@ -136,6 +137,7 @@ class SenderStream:
         self.has_local_consumers = False
         self.chunks = 0  # of a large event of this stream that have not left: what is published next waits for them
         self.dropped = 0
+        self.skipped = 0  # events that left for no other process
         self.flows: set[FlowSender] = set()  # that carry events of this stream, some perhaps not acknowledged
 
     @property
@@ -146,6 +148,10 @@ class SenderStream:
     def slowest_mark(self) -> int:
         """How far the slowest plain recipient has come."""
         return min((r.handled_mark for r in self.plain_recipients), default=self.published_bytes)
+
+    def waits_for_credit(self) -> bool:
+        """Whether a report of a laggard or of a group's member would change something."""
+        return bool(self.laggards) or any(m.sent for members in self.groups.values() for m in members)
 
     def refresh_limit(self) -> None:
         """Work out again how far the hot path may go."""
@@ -335,7 +341,8 @@ class Sender:
 
     def ended_flows(self) -> list[FlowSender]:
         """Flows that no stream uses and of which all is acknowledged: they end now."""
-        ended = [f for f in self.flows.values() if not f.streams and not f.kept and not self.gathers[f.number]]
+        idle = [f for f in self.flows.values() if not f.streams and not f.kept and not self.gathers[f.number]]
+        ended = [flow for flow in idle if not self.is_last_trace(flow)]
         for flow in ended:
             del self.flows[flow.number], self.gathers[flow.number]
             for destinations, other in [*self._by_destinations.items()]:
@@ -344,6 +351,15 @@ class Sender:
             for stream in self.streams.values():
                 stream.flows.discard(flow)
         return ended
+
+    def is_last_trace(self, flow: FlowSender) -> bool:
+        """Whether a stream has used no other flow since: were this one forgotten, its recipients would not hear of our death."""
+        for stream in self.streams.values():
+            if flow in stream.flows:
+                routes = (stream.route, *(r.route for r in stream.recipients.values()))
+                if any(route is not None and not route.declared for route in routes):
+                    return True
+        return False
 
     # ---- events outside the hot path ----
 
@@ -379,6 +395,7 @@ class Sender:
         """Publish to nobody in another process; the sequence number."""
         self._settle(stream)
         stream.next_sequence += 1
+        stream.skipped += 1
         return stream.next_sequence - 1
 
     # ---- groups ----
@@ -412,8 +429,15 @@ class Sender:
         member.sent.append(unhandled)
         member.sent_bytes += unhandled.size_bytes
         route.declare(stream)
+        # Alone: a member that leaves in good order reports exactly what it has handled, and the others get the rest.
         route.gather.add(
-            route.number, unhandled.sequence, unhandled.mark, unhandled.kind, unhandled.event, unhandled.size_bytes
+            route.number,
+            unhandled.sequence,
+            unhandled.mark,
+            unhandled.kind,
+            unhandled.event,
+            unhandled.size_bytes,
+            True,
         )
         return True
 
@@ -504,7 +528,7 @@ class Sender:
 
     def _pump(self, stream: SenderStream, recipient: Recipient) -> None:
         """A laggard has room again: tell it what it missed, send what was kept, and let it come back to the others."""
-        if recipient.outstanding_bytes > stream.window_bytes // 2:
+        if stream.chunks or recipient.outstanding_bytes > stream.window_bytes // 2:
             return
         route = recipient.route
         assert route is not None
@@ -519,6 +543,8 @@ class Sender:
             event = recipient.backlog.popleft()
             recipient.backlog_bytes -= event.size_bytes
             self._send_own(stream, recipient, event)
+            if event.size_bytes > CHUNK_BYTES:
+                return  # and go on when it has left: see `large_event_left`
         if not recipient.backlog and not recipient.sent and recipient.outstanding_bytes == 0:
             self._settle(stream)
             recipient.lagging = False
@@ -526,6 +552,12 @@ class Sender:
             stream.laggards.remove(recipient)
             self._leave_own_routes(recipient)
             self._reroute(stream)
+
+    def large_event_left(self, stream: SenderStream) -> None:
+        """The last chunk of a large event has left: what is behind it may follow."""
+        stream.refresh_limit()
+        for recipient in [*stream.laggards]:
+            self._pump(stream, recipient)
 
     def validate(self) -> None:
         """Raise AssertionError where the state contradicts itself."""

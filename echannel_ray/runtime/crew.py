@@ -214,7 +214,16 @@ class Crew:
 
     def _give_away(self) -> None:
         with self._mutex:
-            self._in_handler = False
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """The leader is kept from reading: the thread that waits to borrow the lead has it now, else who comes; under the mutex."""
+        self._in_handler = False
+        granted, self._granted = self._granted, None
+        if granted is not None:
+            self._leader = self._borrower
+            granted.release()
+        else:
             self._leader = None
             self._wake_one()
 
@@ -327,9 +336,7 @@ class Crew:
                 if self._patience >= _PATIENCE_TICKS and self._in_handler:
                     with self._mutex:
                         if self._handling == self._seen_handling and self._in_handler:
-                            self._in_handler = False
-                            self._leader = None
-                            self._wake_one()
+                            self._pass_on()
             return True
         if self._leader is None and not self._borrower:
             self._free_ticks += 1

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 _RESULT_PATIENCE_SECONDS = 0.5
 _KEPT_RESULTS = 16384
+# A report of credit may be lost with a link. Nobody blocks for that of a laggard or of a group's member, so they are asked now and then.
+_ASK_FOR_CREDIT_SECONDS = 0.25
 # Whoever waits for an acknowledgement probes for it. The rest only free memory, and each wakes the sender's process: at 2 ms
 # they were a tenth of its CPU with eight consumers.
 _ACK_SECONDS = 0.02
@@ -79,6 +81,7 @@ class Endpoint:
         self._next_subscription = 1
         self._due_flows = 0.0
         self._due_acks = 0.0
+        self._due_credit = 0.0
 
     # ---- lifecycle ----
 
@@ -94,6 +97,7 @@ class Endpoint:
                 return
             self.closed = True
             self._abandon_all("this process has left")
+        self.requests.fail(errors.Closed("this process has left the namespace", what="session"))
         if self.connection is not None:
             self.outgoing.put(frames.frame(frames.GOODBYE))
             self.outgoing.write()
@@ -240,7 +244,9 @@ class Endpoint:
         """See `crew.Link`."""
         kept = any(flow.kept for flow in self.sender.flows.values())
         # Never for good: a thread that found its producer armed may append after the tick that disarmed it.
-        return 0.05 if kept or self.deliveries or self.blocked_publishers or self.draining else 0.5
+        waits = self.deliveries or self.blocked_publishers or self.draining
+        waits = waits or any(publisher.stream.waits_for_credit() for publisher in self.publishers.values())
+        return 0.05 if kept or waits else 0.5
 
     def _absorb(self, now: float) -> bool:
         """Take in what armed producers have appended since the last tick; disarm those that have nothing to say."""
@@ -281,6 +287,11 @@ class Endpoint:
                 self._probe(flow, now)
         for flow in self.sender.ended_flows():
             self.outgoing.put(frames.frame(frames.FLOW_ENDED, frames.KEY.pack(self.id, flow.number)))
+        if now >= self._due_credit:
+            self._due_credit = now + _ASK_FOR_CREDIT_SECONDS
+            for publisher in self.publishers.values():
+                if publisher.stream.waits_for_credit():
+                    publisher.ask_for_credit()
         for delivery in self.deliveries.values():
             if now - delivery.asked_at > _RESULT_PATIENCE_SECONDS:
                 delivery.asked_at = now

@@ -84,7 +84,9 @@ class FunctionMailbox(Mailbox):
             try:
                 self._handler(item.event)
                 self.counters.handled += 1
-            except BaseException as error:  # the user's, `sys.exit()` included: reported, and the next event has its turn
+            except (
+                BaseException
+            ) as error:  # the user's, `sys.exit()` included: reported, and the next event has its turn
                 failure = error
                 self.failed(error)
             self.finish_local(item, failure)
@@ -102,7 +104,9 @@ class FunctionMailbox(Mailbox):
                 # The path of every event: nothing but the handler's call.
                 for event in events:
                     handler(event)
-            except BaseException as error:  # the user's, `sys.exit()` included: reported, and the next event has its turn
+            except (
+                BaseException
+            ) as error:  # the user's, `sys.exit()` included: reported, and the next event has its turn
                 failures += 1
                 if not length_hint(events):
                     last_failure = error

@@ -186,7 +186,7 @@ class Incoming:
         self.malformed += 1
         logger.error("a pack from endpoint %016x is malformed and was skipped: %r", flow.endpoint, error)
         if flow.received < number:
-            flow.accepted(size_bytes)
+            flow.skipped(size_bytes)
 
     def _chunk(self, flow: FlowReceiver, number: int, data: memoryview) -> None:
         endpoint = self._endpoint
@@ -242,7 +242,9 @@ class Incoming:
         try:
             with self._endpoint.lock:
                 handler(self, flags, body)
-        except Exception:  # relays pass on what they can't judge; the link has not lost its place, so the next frame is read
+        except (
+            Exception
+        ):  # relays pass on what they can't judge; the link has not lost its place, so the next frame is read
             self.malformed += 1
             logger.exception("a frame of type %d makes no sense and was skipped", kind)
 

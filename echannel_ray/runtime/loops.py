@@ -40,5 +40,10 @@ class HandlerLoop:
         finally:
             self._given.loop = None
 
+    def forget(self) -> None:
+        """In the child of a fork: the thread that ran our loop is the parent's."""
+        self._lock = threading.Lock()
+        self._ours = None
+
 
 handler_loop = HandlerLoop()

@@ -51,11 +51,11 @@ class Large:
 
 
 class Waiting:
-    """A pack that may not leave yet: a chunk, or what comes behind one."""
+    """A pack that may not leave yet: a chunk of a large event, or what comes behind it on its route."""
 
     __slots__ = ("body", "flags", "stream")
 
-    def __init__(self, body: list[Buffer], flags: int, stream: SenderStream | None) -> None:
+    def __init__(self, body: list[Buffer], flags: int, stream: SenderStream) -> None:
         self.body = body
         self.flags = flags
         self.stream = stream
@@ -96,14 +96,18 @@ class Outgoing:
 
     def _send_with_large(self, flow: FlowSender, columns: Columns) -> None:
         waiting = self._waiting.setdefault(flow, deque())
-        rest = _Splitter(columns)
-        for piece in rest:
+        behind: dict[
+            int, SenderStream
+        ] = {}  # routes with a large event in this pack: what follows on them waits for it
+        for piece in _Splitter(columns):
             if isinstance(piece, Columns):
                 body: list[Buffer] = [_encode(piece)]
-                if waiting:
-                    waiting.append(Waiting(body, 0, None))
-                else:
+                held_by = next((behind[route] for route in piece.streams if route in behind), None)
+                if held_by is None:
                     self._pack(flow, body, 0)
+                else:
+                    waiting.append(Waiting(body, 0, held_by))
+                    held_by.chunks += 1
             else:
                 route, sequence, mark, delivery, large = piece
                 for offset in range(0, large.total_bytes, frames.CHUNK_BYTES):
@@ -113,6 +117,7 @@ class Outgoing:
                     chunk = [fixed, *large.slices(offset, frames.CHUNK_BYTES)]
                     waiting.append(Waiting(chunk, frames.IS_CHUNK, large.stream))
                     large.stream.chunks += 1
+                behind[route] = large.stream
                 large.stream.refresh_limit()
         self.pump(flow)
 
@@ -124,13 +129,12 @@ class Outgoing:
         while waiting and flow.kept_bytes < FLOW_WINDOW_BYTES:
             pack = waiting.popleft()
             self._pack(flow, pack.body, pack.flags)
-            if pack.stream is not None:
-                pack.stream.chunks -= 1
-                if not pack.stream.chunks:
-                    pack.stream.refresh_limit()
-                    self._endpoint.room.notify_all()
+            pack.stream.chunks -= 1
+            if not pack.stream.chunks:
+                self._endpoint.sender.large_event_left(pack.stream)
+                self._endpoint.room.notify_all()
         if not waiting:
-            del self._waiting[flow]
+            self._waiting.pop(flow, None)
 
     def is_empty(self, flow: FlowSender) -> bool:
         """Whether nothing of this flow waits to leave."""

@@ -11,7 +11,7 @@ from echannel_ray import errors
 from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PICKLED, PLAIN, encode
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.gathering import Gather
-from echannel_ray.protocol.messages import Membership
+from echannel_ray.protocol.messages import Membership, UnregisterProducer
 from echannel_ray.protocol.sending import BLOCK, DROP_NEWEST, DROP_OLDEST, NEVER, RAISE, Recipient
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.mailbox import Gap, LocalEvent, LocalGap, Mailbox, producer_name
@@ -323,7 +323,7 @@ class Publisher:
         with self._lock:
             endpoint.blocked_publishers += 1
             endpoint.flush_all()
-            self._ask_for_credit()
+            self.ask_for_credit()
         try:
             endpoint.outgoing.write()
             endpoint.crew.step_aside()
@@ -347,7 +347,7 @@ class Publisher:
             with self._lock:
                 endpoint.blocked_publishers -= 1
 
-    def _ask_for_credit(self) -> None:
+    def ask_for_credit(self) -> None:
         """Have those who are behind report as soon as they have handled what was sent."""
         stream = self.stream
         endpoint = self.endpoint
@@ -452,13 +452,29 @@ class Publisher:
                 for node in flow.nodes_to_probe(now, at_once=True):
                     endpoint.outgoing.put(frames.probe(endpoint.id, flow.number, flow.last_sent, node))
             if self.stream.groups or self.stream.laggards:
-                self._ask_for_credit()
+                self.ask_for_credit()
         endpoint.outgoing.write()
         if not endpoint.crew.ticking:
             endpoint.crew.wake_ticker()
         with self._lock:
             left = _ASK_AGAIN_SECONDS if deadline is None else min(_ASK_AGAIN_SECONDS, deadline - time.monotonic())
             endpoint.room.wait(max(0.0, left))
+
+    def retire(self) -> UnregisterProducer:
+        """Close the stream, in its order; what the manager has to be told of it."""
+        endpoint = self.endpoint
+        with self._lock:
+            self.disarm()
+            self.absorb()
+            endpoint.flush_all()
+            totals = self.counters()
+            endpoint.sender.close_stream(self.stream)
+            endpoint.publishers.pop(self.stream.number, None)
+            endpoint.armed.pop(self, None)
+            endpoint.flush_all()
+            endpoint.room.notify_all()
+        endpoint.outgoing.write()
+        return UnregisterProducer(self.channel, self.stream.number, totals)
 
     async def apublish(self, event: Any, timeout: float | None = None) -> bool:
         """As `publish`, without holding up the event loop."""
@@ -529,7 +545,7 @@ class Publisher:
             "events_published": stream.next_sequence - 1,
             "events_dropped": stream.dropped,
             "blocked_milliseconds": self._blocked_milliseconds,
-            "bytes_published": max(0, stream.published_bytes - OVERHEAD_BYTES * (stream.next_sequence - 1)),
+            "bytes_published": stream.published_bytes - OVERHEAD_BYTES * (stream.next_sequence - 1 - stream.skipped),
         }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
@@ -35,25 +36,38 @@ class Requests:
 
     def ask(self, message: object, timeout_seconds: float | None = None, what: str = "the answer") -> Any:
         """Ask, and wait for the answer."""
+        return self.ask_all([message], timeout_seconds, what)[0]
+
+    def ask_all(
+        self, messages: Iterable[object], timeout_seconds: float | None = None, what: str = "the answers"
+    ) -> list[Any]:
+        """Ask several things at once, and wait for all the answers."""
         endpoint = self._endpoint
-        request = Request(wire.encode(message))
+        asked: dict[int, Request] = {}
+        encoded = [wire.encode(message) for message in messages]
         with endpoint.lock:
             endpoint.check_usable()
-            number = self._next
-            self._next += 1
-            self._open[number] = request
-            self._put(number, request)
+            for payload in encoded:
+                number = self._next
+                self._next += 1
+                request = asked[number] = self._open[number] = Request(payload)
+                self._put(number, request)
         endpoint.outgoing.write()
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         try:
-            if not endpoint.crew.wait(request, deadline):
-                raise TimeoutError(f"{what} did not come within {timeout_seconds} s")
+            for request in asked.values():
+                if not endpoint.crew.wait(request, deadline):
+                    raise TimeoutError(f"{what} did not come within {timeout_seconds} s")
         finally:
-            self._open.pop(number, None)
+            for number in asked:
+                self._open.pop(number, None)
+        return [self._answer(request) for request in asked.values()]
+
+    def _answer(self, request: Request) -> Any:
         if isinstance(request.answer, errors.EChannelError):
             raise request.answer
         if request.answer is None:
-            endpoint.check_usable()
+            self._endpoint.check_usable()
             raise errors.Disconnected("this process left its namespace while it waited for an answer")
         return wire.decode(request.answer)
 

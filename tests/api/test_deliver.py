@@ -134,9 +134,8 @@ def test_closing_a_consumer_releases_the_delivery(near, channel):
 
 def test_a_consumer_that_dies(near, new_party, channel):
     doomed = new_party()
-    valve = Valve()
     pid = ask(doomed, lambda party: os.getpid())
-    ask(doomed, subscribe, channel, valve)
+    ask(doomed, lambda party: subscribe(party, channel, Valve()))
     ray.get(near.consume.remote(channel))
     with channel.producer() as producer:
         delivery = producer.deliver("x")

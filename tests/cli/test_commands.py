@@ -76,7 +76,7 @@ def test_channels(run):
 
 def test_publish(run):
     with ec.channel("published").subscribe() as subscription:
-        shown = run("publish", "published", '{"price": 76.5}', '"text"', "--", "-1")
+        shown = run("publish", "published", '{"price": 76.5}', '"text"', "-", stdin="-1")
         assert shown == "published 3 on published, which has 1 consumer\n"
         done = run("publish", "published", "--json", "-", "4", stdin='[2]\n\n{"3": null}\n')
         assert json.loads(done) == {"channel": "published", "published": 3, "consumers": 1}

@@ -63,6 +63,12 @@ class Process:
             "recipients": sum(len(stream.recipients) for stream in sender.streams.values()),
         }
 
+    def dump(self):
+        from echannel_ray.session import session_for
+
+        r = session_for(None).endpoint.receiver
+        return [(hex(s.endpoint), hex(s.node), s.number, s.channel, s.endpoint in r._gone, [k[0] for k in r._ended if 0], sum(1 for k in r._ended if __import__("struct").unpack("<QI", k)[0]==s.endpoint), [(p.subscription, p.expected, p.ends_at, p.handled_mark) for p in s.receptions.values()]) for s in r.streams.values()]
+
     def endpoint(self) -> tuple[int, int]:
         """Node and number of this process's endpoint."""
         from echannel_ray.session import session_for

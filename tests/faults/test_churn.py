@@ -46,7 +46,7 @@ def test_nothing_stays_of_endpoints_that_came_and_went(scene: Scene, capsys: pyt
         assert (stats.producers, stats.consumers) == (0, 1 if number < len(consumers) else 0)
     for consumer in consumers:
         held = ray.get(consumer.holdings.remote())
-        assert not any(held.values()), held
+        assert not any(held.values()), (held, ray.get(consumer.dump.remote()))
 
 
 def endpoints(scene: Scene) -> int:
