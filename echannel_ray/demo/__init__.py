@@ -1,7 +1,7 @@
 """The demonstration: a local Ray of two nodes, a producer, five consumers, and a part that is killed in the middle.
 
-`python -m echannel_ray.demo`, `echannel demo` or `make demo`. It takes about 20 s, ends by itself, and leaves nothing
-behind; its exit code is 0 only if every event arrived once and in order.
+`python -m echannel_ray.demo`, `echannel demo` or `make demo`. It takes half a minute, ends by itself, and leaves
+nothing behind; its exit code is 0 only if every event arrived once and in order.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import signal
@@ -51,7 +52,7 @@ def _cluster() -> Iterator[list[str]]:
             cluster.add_node(num_cpus=2, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False)
             for _ in range(2)
         ]
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         # `kill` and a CI job that is cancelled clean up as Ctrl-C does. Ray has just put a handler of its own there.
         signal.signal(signal.SIGTERM, interrupt)
         yield [str(node.node_id) for node in nodes]

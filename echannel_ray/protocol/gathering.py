@@ -74,12 +74,13 @@ class Gather:
 
     __slots__ = (
         "_after_large", "_run_start", "control", "counts", "due_at", "events", "firsts", "gathered_bytes", "has_large", "kind", "kinds", "marks",
-        "stream", "streams", "was_left",
+        "stream", "stream_of_route", "streams", "was_left",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.stream: Any = None  # whose run is open (a SenderStream)
         self.kind = PLAIN
+        self.stream_of_route: dict[int, Any] = {}  # of the routes that the flow has declared
         self._run_start = 0
         self._reset()
 
@@ -168,7 +169,9 @@ class Gather:
         """Everything gathered, which leaves as one pack; the next one begins empty."""
         self.settle()
         kinds = self.kinds
-        if not any(kinds):
+        if len(kinds) == 1:
+            packed = bytes(kinds) if kinds[0] else b""
+        elif not any(kinds):
             packed = b""
         elif len(set(kinds)) == 1:
             packed = bytes(kinds[:1])

@@ -155,6 +155,10 @@ class Receiver:
         if not flow.is_next(number):
             flow.ack_wanted = True
             return None
+        if len(pack.streams) == 1 and not pack.control:
+            delivered = self._usual_pack(flow, pack, size_bytes)
+            if delivered is not None:
+                return delivered
         for entry in pack.control:
             if entry[0] == "route":  # again where the pack is refused now and accepted later: that changes nothing
                 self._route_declared(flow, *entry[1:])
@@ -189,6 +193,25 @@ class Receiver:
         if self._ending:
             self._end_streams()
         return delivered
+
+    def _usual_pack(self, flow: FlowReceiver, pack: Pack, size_bytes: int) -> list[Delivered] | None:
+        """The short way of most packs: one run, next in order, for one subscription. None where it is not so simple."""
+        route = self.routes.get((flow.endpoint, pack.streams[0]))
+        if route is None or route.grouped or len(route.receptions) != 1 or self._skipped or self._ending:
+            return None
+        reception = route.receptions[0]
+        first = pack.firsts[0]
+        if first != reception.expected or (pack.kinds and pack.kinds[0] == GAP):
+            return None
+        flow.accepted(size_bytes)
+        if flow.unacked_bytes >= self.ack_bytes:
+            flow.ack_wanted = True
+        reception.expected = first + pack.counts[0]
+        return [
+            Delivered(
+                reception, first, pack.events, pack.marks[0], size_bytes, route.redelivers, pack.delivery, 0, pack.stamp
+            )
+        ]
 
     def _deliver(self, pack: Pack, runs: list[WireRoute | None], size_bytes: int) -> list[Delivered]:
         delivered: list[Delivered] = []

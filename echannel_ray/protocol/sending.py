@@ -65,6 +65,7 @@ class Route:
             return
         self.declared = True
         stream.flows.add(self.flow)
+        self.gather.stream_of_route[self.number] = stream
         grouped = self.recipients[0].consumer.group is not None
         who = [[r.endpoint, r.subscription, r.first_sequence, r.first_mark] for r in self.recipients]
         self.gather.control.append(
@@ -137,6 +138,8 @@ class SenderStream:
         self.has_local_consumers = False
         self.chunks = 0  # of a large event of this stream that have not left: what is published next waits for them
         self.dropped = 0
+        self.packs = 0  # that carried events of this stream
+        self.bytes_between_nodes = 0  # its share of those, once for each other node that they went to
         self.skipped = 0  # events that left for no other process
         self.flows: set[FlowSender] = set()  # that carry events of this stream, some perhaps not acknowledged
 
@@ -313,6 +316,7 @@ class Sender:
     def _leave(self, route: Route | None) -> None:
         if route is not None:
             route.flow.streams -= 1
+            route.gather.stream_of_route.pop(route.number, None)
             # Of two packs, each with what the other waits for, neither would ever be taken in. That can't happen where no
             # stream joins a pack that another has left before it was sent.
             if route.gather:

@@ -452,7 +452,7 @@ class Endpoint:
             self.crew.wake_ticker()
         self.room.notify_all()
 
-    def stats_of(self, channel: str) -> dict[str, int]:
+    def stats_of(self, channel: str) -> dict[str, Any]:
         """This process's counters of a channel; under the lock."""
         sums: Counter[str] = Counter()
         for publisher in self.publishers.values():
@@ -463,7 +463,10 @@ class Endpoint:
             if mailbox.channel == channel:
                 sums["events_delivered"] += mailbox.counters.handled
                 sums["events_failed"] += mailbox.counters.failed
-        return dict(sums)
+        # By link: here, the one between this process and its concentrator. What has left without packs is not counted.
+        packs = sums["packs_sent"]
+        degree = {f"{self.id:016x}": round(sums["events_published"] / packs, 1)} if packs else {}
+        return {**sums, "packing_degree": degree}
 
     def endpoint_gone(self, endpoint: int) -> None:
         """Another process has died or left; under the lock."""

@@ -85,7 +85,20 @@ class Outgoing:
         if has_large:
             self._send_with_large(flow, columns)
         else:
-            self._pack(flow, (_encode(columns),), 0)
+            body = _encode(columns)
+            self._pack(flow, (body,), 0)
+            self._count(flow, columns, len(body))
+
+    def _count(self, flow: FlowSender, columns: Columns, size_bytes: int) -> None:
+        """For the statistics: each stream's share of a pack."""
+        streams = self._endpoint.sender.gathers[flow.number].stream_of_route
+        crossings = len(flow.members) - (self._endpoint.node in flow.members)
+        share_bytes = size_bytes * crossings // (len(columns.events) or 1)
+        for route, count in zip(columns.streams, columns.counts, strict=True):
+            stream = streams.get(route)
+            if stream is not None:
+                stream.packs += 1
+                stream.bytes_between_nodes += share_bytes * count
 
     def _pack(self, flow: FlowSender, body: Sequence[Buffer], flags: int) -> None:
         number = flow.sent(body, flags, time.monotonic())
@@ -118,6 +131,8 @@ class Outgoing:
                     waiting.append(Waiting(chunk, frames.IS_CHUNK, large.stream))
                     large.stream.chunks += 1
                 behind[route] = large.stream
+                crossings = len(flow.members) - (self._endpoint.node in flow.members)
+                large.stream.bytes_between_nodes += large.total_bytes * crossings
                 large.stream.refresh_limit()
         self.pump(flow)
 

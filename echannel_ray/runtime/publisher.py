@@ -544,6 +544,8 @@ class Publisher:
         return {
             "events_published": stream.next_sequence - 1,
             "events_dropped": stream.dropped,
+            "packs_sent": stream.packs,
+            "bytes_between_nodes": stream.bytes_between_nodes,
             "blocked_milliseconds": self._blocked_milliseconds,
             "bytes_published": stream.published_bytes - OVERHEAD_BYTES * (stream.next_sequence - 1 - stream.skipped),
         }

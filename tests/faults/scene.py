@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -79,8 +80,9 @@ class Scene:
 
 def kill(pid: int) -> None:
     """`kill -9`, and wait until it is gone (its parent may not have noticed yet)."""
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):  # another fault may have been faster
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 def seconds_until(predicate: Callable[[], object], timeout: float = BACK_SECONDS) -> float:
@@ -95,7 +97,9 @@ def published(loads: Iterable[Handle]) -> list[int]:
     return ray.get([load.progress.remote() for load in loads], timeout=30)
 
 
-def seconds_until_flowing(loads: dict[int, Handle], consumers: Iterable[Handle], channel: str) -> float:
+def seconds_until_flowing(
+    loads: dict[int, Handle], consumers: Iterable[Handle], channel: str, timeout: float = BACK_SECONDS
+) -> float:
     """Seconds from now until each consumer has something of each producer that was published after now."""
     consumers = list(consumers)
     before = dict(zip(loads, published(loads.values()), strict=True))
@@ -106,7 +110,7 @@ def seconds_until_flowing(loads: dict[int, Handle], consumers: Iterable[Handle],
         return all(progress.get(number, 0) > count for progress in seen for number, count in before.items())
 
     try:
-        return seconds_until(is_flowing)
+        return seconds_until(is_flowing, timeout)
     except TimeoutError as error:
         raise TimeoutError(f"{error}: published {before}, since then {published(loads.values())}, arrived {seen}") from None
 

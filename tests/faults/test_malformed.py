@@ -23,12 +23,11 @@ from echannel_ray.transport import wire
 from echannel_ray.transport.security import Authority, client_context
 from echannel_ray.transport.unix import SocketDirectory
 from tests.clusters import wait_until
+from tests.faults.intruder import ANSWER_SECONDS, FAKE_ENDPOINT, Intruder, read_all, senseless
 from tests.faults.scene import Scene, check_all_arrived, seconds_until_flowing
 
 SEED = 20240611
 CASES = 600
-ANSWER_SECONDS = 10.0
-_FAKE_ENDPOINT = 0xEC0_0000_0000_0000
 
 
 @pytest.fixture
@@ -44,70 +43,14 @@ def undisturbed(scene: Scene) -> Iterator[Any]:
     assert scene.pids() == pids, "a part was restarted"
 
 
-class Intruder:
-    """Someone who has got hold of the Unix socket of a node's concentrator."""
-
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        node = scene.cluster.nodes[0]
-        self._number = node_number(node.node_id)
-        self._path = SocketDirectory(scene.namespace, self._number).socket_path(SOCKET_NAME)
-        self._greeted = 0
-
-    def hello(self, **other: Any) -> bytes:
-        self._greeted += 1
-        fields = {"namespace": self._scene.namespace, "node": self._number, "pid": os.getpid(), **other}
-        fields.setdefault("endpoint", _FAKE_ENDPOINT + self._greeted)
-        return frames.frame(frames.HELLO, wire.encode(wire.Hello(**fields)))
-
-    def send(self, data: bytes) -> bytes:
-        """All that is answered until the link ends: it is closed by the other side, or by us after that."""
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(ANSWER_SECONDS)
-            sock.connect(self._path)
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                sock.sendall(data)
-                sock.shutdown(socket.SHUT_WR)
-            return _read_all(sock)
-
-
-def _read_all(sock: socket.socket) -> bytes:
-    answered = bytearray()
-    with contextlib.suppress(ConnectionResetError):
-        while data := sock.recv(65536):
-            answered += data
-    return bytes(answered)
-
-
-def _senseless(seed: random.Random, intruder: Intruder) -> tuple[bytes, bool]:
-    """One thing that no endpoint sends, and whether it counts as malformed."""
-    noise = seed.randbytes(seed.randrange(1, 2000))
-    kind = seed.choice(["noise", "version", "long", "short", "unknown", "silent", "greeting", "cut"])
-    if kind == "noise":
-        return b"\xff" + noise.ljust(8, b"\xff"), True
-    if kind == "version":
-        return frames.HEADER.pack(len(noise), frames.HELLO, 0, frames.MAGIC ^ 1) + noise, True
-    if kind == "long":
-        return intruder.hello() + frames.HEADER.pack(frames.MAX_FRAME_BYTES + 1, frames.PACK, 0, frames.MAGIC), True
-    if kind == "short":
-        return intruder.hello() + frames.frame(seed.choice([frames.PACK, frames.ACK, frames.CREDIT]), b"..."), True
-    if kind == "unknown":
-        return intruder.hello() + frames.frame(200, noise), True
-    if kind == "silent":
-        return b"", False
-    if kind == "greeting":
-        return frames.frame(seed.choice([frames.HELLO, frames.PACK]), noise.ljust(64, b".")), True
-    return intruder.hello()[: seed.randrange(1, 20)], False
-
-
 def test_what_is_no_frame_is_counted_and_dropped(scene: Scene, undisturbed: Any):
     seed = random.Random(SEED)
     intruder = Intruder(scene)
     node = scene.cluster.nodes[0]
     before = scene.concentrator(node)
     malformed = 0
-    for case in range(CASES):
-        data, counts = _senseless(seed, intruder)
+    for _ in range(CASES):
+        data, counts = senseless(seed, intruder)
         intruder.send(data)
         malformed += counts
     after = scene.concentrator(node)
@@ -148,9 +91,9 @@ def test_packs_that_make_no_sense_concern_nobody_else(scene: Scene, undisturbed:
     intruder = Intruder(scene)
     victims = [ray.get(consumer.endpoint.remote()) for consumer in undisturbed]
     for _ in range(CASES // 10):
-        endpoint = _FAKE_ENDPOINT + 0x1000 + seed.randrange(1 << 30)
+        endpoint = FAKE_ENDPOINT + 0x1000 + seed.randrange(1 << 30)
         data = bytearray(intruder.hello(endpoint=endpoint))
-        data += frames.flow_declaration(endpoint, 1, intruder._number, victims)
+        data += frames.flow_declaration(endpoint, 1, intruder.node, victims)
         for number in range(1, 20):
             good = bytearray(_good_pack(seed, victims))
             if seed.random() < 0.7:
@@ -201,7 +144,7 @@ def test_strangers_at_the_tcp_port(scene: Scene, undisturbed: Any):
     for _ in range(20):  # no TLS at all
         with socket.create_connection(address, ANSWER_SECONDS) as sock, contextlib.suppress(OSError):
             sock.sendall(b"GET / HTTP/1.1\r\n\r\n" + seed.randbytes(seed.randrange(500)))
-            _read_all(sock)
+            read_all(sock)
             refused += 1
     without = ssl.create_default_context()
     without.check_hostname, without.verify_mode = False, ssl.CERT_NONE
@@ -257,6 +200,6 @@ def _link_up_as_nobody(path: str, answer: Any) -> None:
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(ANSWER_SECONDS)
             sock.connect(path)
-            answer.send("closed" if not _read_all(sock) else "answered")
+            answer.send("closed" if not read_all(sock) else "answered")
     except OSError as error:
         answer.send(type(error).__name__)
