@@ -1,6 +1,7 @@
 """Event channels for Ray: publish and subscribe between the processes of a cluster, losing nothing.
 
-Everything public is importable from here. Names load on first use: the actors of this package import it too, and their memory counts.
+Everything public is importable from here. Names load on first use: the actors of this package import it too, and their
+memory counts.
 """
 
 from __future__ import annotations

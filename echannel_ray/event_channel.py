@@ -99,8 +99,8 @@ class EventChannel:
         delegate: Callable[[str], Any] | None = None,
         admission: Any = None,
     ) -> Producer:
-        """A producer of this process. `overflow` is what it does when a consumer's window is full:
-        "block", "raise", "drop_newest" or "drop_oldest". `services`, `delegate` and `admission` concern modulators only.
+        """A producer of this process. `overflow` is what it does when a consumer's window is full: "block", "raise",
+        "drop_newest" or "drop_oldest". `services`, `delegate` and `admission` concern modulators only.
         """
         if overflow not in OVERFLOW_POLICIES:
             raise ValueError(f"overflow is one of {', '.join(OVERFLOW_POLICIES)}, not {overflow!r}")
@@ -147,7 +147,8 @@ class EventChannel:
         on_error: Callable[[Any], Any] | None = None,
         timeout: float | None = None,
     ) -> Subscription:
-        """Consume: `handler(event)` is called for each event, or, without a handler, events are pulled from the subscription.
+        """Consume: `handler(event)` is called for each event, or, without a handler, events are pulled from the
+        subscription.
 
         When this returns, every event whose `publish` begins afterwards, anywhere, reaches it.
         """

@@ -89,7 +89,7 @@ def _json_line(message: ec.Message | ec.Gap) -> str:
     facts = {
         "producer": message.producer,
         "sequence": message.sequence,
-        "published_at": message.published_at or None,
+        "published_at": message.published_at,
         "redelivered": message.redelivered,
     }
     return f'{json.dumps(facts)[:-1]}, "event": {as_json(message.event)}}}'

@@ -64,11 +64,13 @@ class Scenario:
         row = Row("producer", "node 2")
         self.source = Party(row, _on(nodes, row, Source).remote(channel), "published")
         self.rows = [row, *(party.row for party in made), self.mine]
+        self.work: list[Any] = []  # what the producer is doing, as references
         self._polled_at = time.monotonic()
         self.poll()
 
     def poll(self) -> None:
-        """Read all counters."""
+        """Read all counters; raise what the producer has raised."""
+        ray.get(ray.wait(self.work, num_returns=len(self.work), timeout=0)[0] if self.work else [])
         parties = [self.source, *self.consumers]
         counters = ray.get([party.ask() for party in parties], timeout=_ANSWER_SECONDS)
         now = time.monotonic()
@@ -103,6 +105,7 @@ def _play(nodes: list[str], console: Console) -> bool:
     with Screen(scenario.rows, console) as screen:
         screen.say(f"the producer publishes {RATE:,} events/s; the slow consumer takes fewer, and holds up nobody")
         publishing = source.publish_at.remote(RATE)
+        scenario.work.append(publishing)
         scenario.watch(screen, _after(STEADY_SECONDS))
         restarted = _kill_concentrator(nodes[1], scenario, screen)
         scenario.watch(screen, _after(STEADY_SECONDS))
@@ -115,6 +118,7 @@ def _play(nodes: list[str], console: Console) -> bool:
         ray.get(leaving, timeout=_ANSWER_SECONDS)
         screen.say("now as fast as it goes, on the cores that there are, to the two that stay")
         flat_out = source.publish_flat_out.remote(FLAT_OUT_SECONDS)
+        scenario.work.append(flat_out)
         scenario.watch(screen, lambda: bool(ray.wait([flat_out], timeout=0)[0]))
         screen.say(f"and {ROUND_TRIPS} times `deliver`: each waits until both consumers have handled the event")
         round_trips = ray.get(source.round_trips.remote(ROUND_TRIPS), timeout=_ANSWER_SECONDS)

@@ -3,13 +3,15 @@
 Rules of the sender:
 
 * Packs are numbered from 1; each is kept until every node of the flow has acknowledged it.
-* No progress for `probe_seconds` while something is unacknowledged: probe the nodes that lag. The probe follows every pack sent so far
-  on the same path, so a destination that answers with less has lost what is between, and gets it again.
+* No progress for `probe_seconds` while something is unacknowledged: probe the nodes that lag. The probe follows every
+  pack sent so far on the same path, so a destination that answers with less has lost what is between, and gets it
+  again.
 * A destination that is gone is no longer waited for. A flow whose destinations are all gone keeps nothing.
 
 Rules of the receiver:
 
-* The next number is accepted, all others are discarded: lower ones as repeated, higher ones because something before them is missing.
+* The next number is accepted, all others are discarded: lower ones as repeated, higher ones because something before
+  them is missing.
 * Acknowledgements are late on purpose (see `docs/design.md`): after `ack_bytes`, on a tick, or when a probe asks.
 """
 

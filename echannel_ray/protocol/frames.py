@@ -3,9 +3,11 @@
 Rules:
 
 * A frame is a header (length of what follows, type, flags, magic with the wire version) and a body of that length.
-* Whatever does not parse raises `MalformedFrame`; the link that carried it is then closed, since its stream of bytes has lost its place.
+* Whatever does not parse raises `MalformedFrame`; the link that carried it is then closed, since its stream of bytes
+  has lost its place.
 * A relay reads the fixed part of a pack (its flow, number and scope) and never looks into what follows.
-* Types from ANSWER to CREDIT_WANTED are *addressed*: they begin with the node and endpoint that they go to, and relays pass them on unread.
+* Types from ANSWER to CREDIT_WANTED are *addressed*: they begin with the node and endpoint that they go to, and
+  relays pass them on unread.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from echannel_ray.ids import WIRE_VERSION
 Buffer = bytes | bytearray | memoryview
 
 MAGIC = 0xEC00 | WIRE_VERSION
-# Longer ones are refused before a byte of them is kept. The longest legitimate frame is a pack (see `MAX_PACK_BYTES`) or a membership.
+# Longer ones are refused before a byte of them is kept. The longest legitimate frame is a pack (see `MAX_PACK_BYTES`)
+# or a membership.
 MAX_FRAME_BYTES = 8 << 20
 # Until a peer has said who it is, it may send only a short greeting.
 MAX_GREETING_BYTES = 64 << 10

@@ -11,8 +11,10 @@ PLAIN, PICKLED, BUFFERS, GAP = 0, 1, 2, 3
 
 
 class Columns(NamedTuple):
-    """The contents of a pack. Runs are parallel lists: run i has `counts[i]` of the events, of wire stream `streams[i]`,
-    with sequence numbers from `firsts[i]`; `marks[i]` is what its stream had published (in bytes) with the run's last event."""
+    """The contents of a pack. Runs are parallel lists: run i has `counts[i]` of the events, of wire stream
+    `streams[i]`, with sequence numbers from `firsts[i]`; `marks[i]` is what its stream had published (in bytes) with
+    the run's last event.
+    """
 
     control: list[Any]
     streams: list[int]
@@ -68,8 +70,9 @@ class Pack(Protocol):
 class Gather:
     """One per flow, at the endpoint that sends.
 
-    The producer's hot path appends to `events` itself, after it made sure that `stream` and `kind` are its own; a run is closed only when
-    another stream or kind has its turn, or the pack leaves. So an event costs one append, whatever else it is.
+    The producer's hot path appends to `events` itself, after it made sure that `stream` and `kind` are its own; a run
+    is closed only when another stream or kind has its turn, or the pack leaves. So an event costs one append, whatever
+    else it is.
     """
 
     __slots__ = (

@@ -131,7 +131,8 @@ class StatsWanted:
 Push = Membership | StatsWanted
 
 
-# ---- what an endpoint says of itself when it attaches to a concentrator, and concentrators report to managers ---------
+# ---- what an endpoint says of itself when it attaches to a concentrator, and concentrators report to managers
+# ---------
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,15 @@
 
 Rules:
 
-* A pack is taken in whole or not at all: it must be the next of its flow, and none of its runs may leave a gap in a subscription.
-  (A stream that changed its flow may have packs of the earlier flow still on their way; then the later flow waits, and is probed.)
-* Per subscription, events of one stream arrive without gap or repetition. Only members of groups see some numbers and not others.
-* What is handled is reported by marks (see `sending`): each `credit_bytes`, or at once when the producer asked for a mark that is reached.
-* What came from an endpoint that is gone is forgotten, and so is a flow that has ended; neither number is ever used again.
+* A pack is taken in whole or not at all: it must be the next of its flow, and none of its runs may leave a gap in a
+  subscription. (A stream that changed its flow may have packs of the earlier flow still on their way; then the later
+  flow waits, and is probed.)
+* Per subscription, events of one stream arrive without gap or repetition. Only members of groups see some numbers and
+  not others.
+* What is handled is reported by marks (see `sending`): each `credit_bytes`, or at once when the producer asked for a
+  mark that is reached.
+* What came from an endpoint that is gone is forgotten, and so is a flow that has ended; neither number is ever used
+  again.
 """
 
 from __future__ import annotations
@@ -112,7 +116,8 @@ class Receiver:
         self.routes: dict[tuple[int, int], WireRoute] = {}  # (endpoint, wire number)
         self.streams: dict[tuple[int, int], ReceivedStream] = {}  # (endpoint, stream)
         self.subscriptions: set[int] = set()
-        # Closed members of groups, by (endpoint, stream, subscription): a handler may still be at work on its last event.
+        # Closed members of groups, by (endpoint, stream, subscription): a handler may still be at work on its last
+        # event.
         self.finished: dict[tuple[int, int, int], Reception] = {}
         self.assemblies: dict[tuple[int, int, int], Assembly] = {}  # (endpoint, wire number, sequence)
         self.malformed = 0
@@ -326,7 +331,8 @@ class Receiver:
                 reception.grouped = grouped
                 stream.receptions[subscription] = reception
             elif first_sequence > reception.expected and not grouped:
-                # The producer had let go of this subscription and taken it up again: what is between was never sent to it.
+                # The producer had let go of this subscription and taken it up again: what is between was never sent to
+                # it.
                 self._skipped.append(_missing(reception, first_sequence))
                 reception.expected = first_sequence
             receptions.append(reception)

@@ -2,16 +2,19 @@
 
 Rules:
 
-* A flow is declared by its producer's endpoint, to the concentrator of its node (its *origin*), which passes the declaration on to the
-  concentrators of the other nodes and to its own destinations. The declaration is all that a relay knows of a flow; it can be repeated at any time.
-* Packs, probes, and the end of a flow go downstream; acknowledgements go upstream, merged: a node has what the last of its destinations has.
-* A destination that outlived an earlier relay declares the flows that it receives too, and a route that a peer came back
-  without stays. Such a *claimed* route carries nothing (its `upstream` is None): it is there so that the destination hears
-  of the producer's death. The producer is asked, by an UNKNOWN_FLOW frame that goes upstream, to declare the flow or to say
-  that it has ended.
-* A destination that is not attached is *expected* (it was attached to this relay's predecessor, and its process lives) or *gone*.
-  Whoever sends to it learns of the second by a GONE frame; of the first by silence, which probes end.
-* A relay keeps nothing that was sent: what a lost link or relay had in its buffers is sent again by the endpoint that published it.
+* A flow is declared by its producer's endpoint, to the concentrator of its node (its *origin*), which passes the
+  declaration on to the concentrators of the other nodes and to its own destinations. The declaration is all that a
+  relay knows of a flow; it can be repeated at any time.
+* Packs, probes, and the end of a flow go downstream; acknowledgements go upstream, merged: a node has what the last
+  of its destinations has.
+* A destination that outlived an earlier relay declares the flows that it receives too, and a route that a peer came
+  back without stays. Such a *claimed* route carries nothing (its `upstream` is None): it is there so that the
+  destination hears of the producer's death. The producer is asked, by an UNKNOWN_FLOW frame that goes upstream, to
+  declare the flow or to say that it has ended.
+* A destination that is not attached is *expected* (it was attached to this relay's predecessor, and its process
+  lives) or *gone*. Whoever sends to it learns of the second by a GONE frame; of the first by silence, which probes end.
+* A relay keeps nothing that was sent: what a lost link or relay had in its buffers is sent again by the endpoint that
+  published it.
 
 Links are opaque here. What is to be sent gathers in `outbox`, in order.
 """
@@ -25,7 +28,8 @@ from echannel_ray.protocol.frames import Buffer
 
 Link = Hashable
 
-# A peer that missed more deaths than these was away for long: it keeps the routes and streams of the others for nothing.
+# A peer that missed more deaths than these was away for long: it keeps the routes and streams of the others for
+# nothing.
 MAX_DEPARTED = 4096
 
 
@@ -59,7 +63,8 @@ class Relay:
         self.routes: dict[bytes, Route] = {}
         self.expected: set[int] = set()
         self.gone_nodes: set[int] = set()
-        # Endpoints of this node whose death a peer may have missed: its link was down, or the predecessor of this relay knew it.
+        # Endpoints of this node whose death a peer may have missed: its link was down, or the predecessor of this relay
+        # knew it.
         self.departed: dict[int, None] = {}
         self._inherited: set[int] = set()
         self._asked: dict[int, set[bytes]] = {}  # of an expected endpoint: flows that somebody wants it to declare
@@ -87,7 +92,8 @@ class Relay:
     def endpoint_gone(self, endpoint: int) -> None:
         """A process of this node has died or left: tell whoever sends to it, and whoever it sent to."""
         self.endpoints.pop(endpoint, None)
-        # One that this relay's predecessor knew may not have declared its flows again: its peers know of it all the same.
+        # One that this relay's predecessor knew may not have declared its flows again: its peers know of it all the
+        # same.
         known = endpoint in self.expected or endpoint in self._inherited
         self.expected.discard(endpoint)
         self._inherited.discard(endpoint)
@@ -347,7 +353,8 @@ class Relay:
                 tell.update(self._local_links(route))
             elif endpoint in route.local:
                 known = True
-                # Before the acknowledgement that this may set free: a `deliver` that waits for it must fail, not succeed.
+                # Before the acknowledgement that this may set free: a `deliver` that waits for it must fail, not
+                # succeed.
                 self._send(route.upstream, frames.GONE, gone)
                 del route.local[endpoint]
                 if route.local or route.node == self.node:

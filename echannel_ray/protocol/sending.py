@@ -2,14 +2,15 @@
 
 Rules:
 
-* A *stream* is what one producer puts on one channel. Its events are numbered from 1, and its `published_bytes` only grow: the value after an
-  event is that event's *mark*, and consumers report how far they are by marks.
-* A *recipient* is one subscription in another process. Plain recipients share a route: one flow to all their endpoints. A member of a group, and a
-  recipient that lags behind where the producer drops, has a route of its own.
-* A *route* is a wire number for (stream, who of the endpoint is meant), declared inside the first pack that uses it. When the plain
-  recipients change, the stream gets a new route; the receivers put the two in order by sequence numbers.
-* `limit_bytes` is the mark up to which the hot path may publish without asking: the slowest plain recipient's mark and a window. It is
-  NEVER where the hot path would be wrong: nobody to send to, groups, laggards, consumers in this process, closed.
+* A *stream* is what one producer puts on one channel. Its events are numbered from 1, and its `published_bytes` only
+  grow: the value after an event is that event's *mark*, and consumers report how far they are by marks.
+* A *recipient* is one subscription in another process. Plain recipients share a route: one flow to all their
+  endpoints. A member of a group, and a recipient that lags behind where the producer drops, has a route of its own.
+* A *route* is a wire number for (stream, who of the endpoint is meant), declared inside the first pack that uses it.
+  When the plain recipients change, the stream gets a new route; the receivers put the two in order by sequence numbers.
+* `limit_bytes` is the mark up to which the hot path may publish without asking: the slowest plain recipient's mark
+  and a window. It is NEVER where the hot path would be wrong: nobody to send to, groups, laggards, consumers in this
+  process, closed.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Recipient:
         self.endpoint = consumer.endpoint
         self.subscription = consumer.subscription
         self.first_sequence = first_sequence
-        # What is given to a member a second time may have the mark at which it joined: it must not seem handled already.
+        # What is given to a member a second time may have the mark at which it joined: it must not seem handled
+        # already.
         self.first_mark = 0 if consumer.group is not None else mark
         self.handled_mark = mark
         # What follows is for members of groups and laggards: the recipients with a route of their own.
@@ -317,8 +319,8 @@ class Sender:
         if route is not None:
             route.flow.streams -= 1
             route.gather.stream_of_route.pop(route.number, None)
-            # Of two packs, each with what the other waits for, neither would ever be taken in. That can't happen where no
-            # stream joins a pack that another has left before it was sent.
+            # Of two packs, each with what the other waits for, neither would ever be taken in. That can't happen where
+            # no stream joins a pack that another has left before it was sent.
             if route.gather:
                 route.gather.was_left = True
 
@@ -368,7 +370,8 @@ class Sender:
     # ---- events outside the hot path ----
 
     def send_to_all(self, stream: SenderStream, kind: int, event: Any, size_bytes: int) -> tuple[int, bool]:
-        """Publish to every recipient that is in another process; its sequence number, and whether a policy dropped it for one.
+        """Publish to every recipient that is in another process; its sequence number, and whether a policy dropped it
+        for one.
 
         The shell has made sure that there is room, or that the policy drops.
         """
@@ -419,7 +422,8 @@ class Sender:
         if not members:
             stream.undelivered.setdefault(name, deque()).append(unhandled)
             return False
-        # Of those with room, the one with the least to do: a slow member gets less, and an idle one is never passed over.
+        # Of those with room, the one with the least to do: a slow member gets less, and an idle one is never passed
+        # over.
         roomy = [m for m in members if m.has_room(unhandled.size_bytes, stream.window_bytes)]
         member = min(roomy or members, key=lambda m: (len(m.sent), m.outstanding_bytes))
         if not member.has_room(unhandled.size_bytes, stream.window_bytes) and unhandled.redelivered:

@@ -37,8 +37,11 @@ class Runnable(Protocol):
 class Link(Protocol):
     """What the crew reads."""
 
-    def read(self, timeout_seconds: float | None) -> None:
-        """Wait for input, or for `interrupt`, and take in what has come."""
+    def read(self, timeout_seconds: float | None) -> bool:
+        """Wait for input, or for `interrupt`, and take in what has come; False when the link is lost."""
+
+    def restore(self) -> None:
+        """Have a link again, however long that takes."""
 
     def interrupt(self) -> None:
         """Make the thread that is in `read` return."""
@@ -203,7 +206,8 @@ class Crew:
                         self._leader = self._borrower
                         granted.release()
                         return
-            self._link.read(None)
+            if not self._link.read(None):
+                self._link.restore()
             if self._leader != me:
                 return
 
@@ -285,7 +289,8 @@ class Crew:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     break
-                self._link.read(left)
+                if not self._link.read(left):
+                    break  # a thread of ours restores it: that may take longer than this one may wait
         finally:
             with self._mutex:
                 self._leader = None

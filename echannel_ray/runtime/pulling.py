@@ -128,7 +128,7 @@ class PullMailbox(Mailbox):
                 message = self.take()
                 if message is not None:
                     return message
-                raise TimeoutError(f"no event of channel {self.channel!r} within {timeout_seconds} s")
+                raise TimeoutError(f"no event of channel {self.channel!r} within {timeout_seconds:.3g} s")
 
     async def aget(self) -> Message | Gap:
         """Wait for the next message without holding up the loop."""

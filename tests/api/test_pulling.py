@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 
@@ -22,7 +23,7 @@ def test_get(near, channel):
 def test_get_times_out(channel, timeout):
     with channel.subscribe() as subscription:
         began = time.monotonic()
-        with pytest.raises(TimeoutError, match=channel.name):
+        with pytest.raises(TimeoutError, match="no event of channel"):
             subscription.get(timeout=timeout)
         assert time.monotonic() - began < 1
 
@@ -209,8 +210,6 @@ def test_a_push_subscription_can_not_be_pulled(channel):
 def test_it_outlives_its_reference(near, channel):
     inbox = Inbox()
     channel.subscribe(inbox)
-    import gc
-
     gc.collect()
     ask(near, publish_all, channel, ["x"])
     assert inbox.wait(1) == ["x"]

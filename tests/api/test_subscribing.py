@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import ray
 
 import echannel_ray as ec
 from tests.api.parties import Inbox, ask
+
+
+@dataclasses.dataclass
+class Trade:
+    price: float
 
 
 def keep_producer(party, channel):
@@ -77,14 +84,6 @@ def test_a_failed_subscribe_leaves_nothing_installed(near, channel):
     with pytest.raises(ec.ModulatorRefused):
         channel.subscribe(print, modulator=object())
     assert channel.stats().consumers == before == 0
-
-
-import dataclasses  # noqa: E402
-
-
-@dataclasses.dataclass
-class Trade:
-    price: float
 
 
 def test_a_subscription_of_many(near, channel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -127,6 +128,7 @@ def test_tap(address, as_json):
         ]
         assert [each["sequence"] for each in found] == [1, 2, 3, 4]
         assert {each["producer"] for each in found} == {producer.name}
+        assert all(abs(time.time() - each["published_at"]) < 120 for each in found)
     else:
         assert lines == [f"{producer.name} #{i}  {event!r}" for i, event in enumerate(events, 1)]
 

@@ -1,0 +1,162 @@
+"""Malformed calls: each gets the error of the API, at the call, and nothing else is disturbed."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import ray
+
+import echannel_ray as ec
+from tests.api.parties import ask, publish_all
+
+BAD_NAMES = ["", "/", "a/", "/a", "a//b", "new\nline", "nul\0", "x" * 256, None, 3, b"bytes", ["list"], object()]
+
+
+@pytest.fixture
+def witness(near, channel):
+    """A producer and a consumer that must notice nothing."""
+    ray.get(near.consume.remote(channel))
+    with channel.producer() as producer:
+        producer.publish("before")
+        yield producer
+        assert producer.publish("after")
+        assert producer.deliver("last").result(timeout=10).consumers == 1
+        assert ray.get(near.received.remote(3)) == ["before", "after", "last"]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=repr)
+def test_names_of_channels(witness, name):
+    with pytest.raises(ec.InvalidName, match="channel") as caught:
+        ec.channel(name)
+    assert isinstance(pickle.loads(pickle.dumps(caught.value)).name, str)
+
+
+@pytest.mark.parametrize("name", [name for name in BAD_NAMES if name is not None], ids=repr)
+def test_names_of_groups(witness, channel, name):
+    with pytest.raises(ec.InvalidName, match="group"):
+        channel.subscribe(group=name)
+
+
+@pytest.mark.parametrize("namespace", ["", "a/b", "a b", "ü", "x" * 256, 3, b"x"], ids=repr)
+def test_names_of_namespaces(witness, namespace):
+    for call in (
+        lambda: ec.connect(namespace),
+        lambda: ec.channel("x", namespace=namespace),
+        lambda: ec.shutdown(namespace),
+        lambda: ec.status(namespace),
+    ):
+        with pytest.raises(ec.InvalidName, match="namespace"):
+            call()
+
+
+@pytest.mark.parametrize("name", ["a", "a/b", "ünï", "with space", "a" * 255, "a.b-c:d*"])
+def test_good_names(name, nodes):
+    channel = ec.channel(name)
+    assert channel.deliverable if False else channel.name == name
+    channel.delete()
+
+
+@pytest.mark.parametrize("event_type", [int, "Trade", 3, [("a", int)], object()], ids=repr)
+def test_event_types(witness, name, channel, event_type):
+    with pytest.raises(TypeError, match="event type"):
+        ec.channel(name + "typed", event_type)
+    with pytest.raises(TypeError, match="event type"):
+        channel.subscribe(event_type=event_type)
+    assert name + "typed" not in ec.status().channels
+
+
+@pytest.mark.parametrize("overflow", ["", "drop", "BLOCK", None, 3, ["block"]], ids=repr)
+def test_overflow(witness, channel, overflow):
+    with pytest.raises(ValueError, match="overflow is one of block, raise, drop_newest, drop_oldest"):
+        channel.producer(overflow=overflow)
+    assert channel.stats().producers == 1
+
+
+@pytest.mark.parametrize("timeout", ["1", [1], object()], ids=repr)
+def test_timeouts(witness, channel, timeout):
+    with channel.subscribe() as subscription, channel.producer() as other:
+        delivery = other.deliver("not counted")
+        subscription.get(timeout=5)
+        other.publish("waits")
+        for call in (
+            lambda: subscription.get(timeout=timeout),
+            lambda: subscription.drain(timeout=timeout),
+            lambda: other.drain(timeout=timeout),
+            lambda: other.publish(1, timeout=timeout),
+            lambda: delivery.result(timeout=timeout),
+            lambda: channel.subscribe(timeout=timeout),
+        ):
+            with pytest.raises(TypeError, match="seconds"):
+                call()
+        subscription.get(timeout=5)
+    assert channel.stats().consumers == 1
+
+
+@pytest.mark.parametrize("handler", [3, "print", [print]], ids=repr)
+def test_handlers(witness, channel, handler):
+    with pytest.raises(TypeError, match="handler"):
+        channel.subscribe(handler)
+    with pytest.raises(TypeError, match="on_error"):
+        channel.subscribe(print, on_error=handler)
+
+
+def test_publish_many(witness, channel):
+    with channel.producer() as other, pytest.raises(TypeError):
+        other.publish_many(3)
+
+
+def test_managers(witness):
+    for managers in (0, 65, "2", 1.5, None):
+        with pytest.raises(ValueError, match="managers"):
+            ec.connect(managers=managers)
+
+
+@pytest.mark.parametrize("degree", [0, -1, 1 << 20, "adaptiv", 1.5, True])
+def test_packing(degree):
+    with pytest.raises(ValueError, match="degree"):
+        ec.Packing(degree=degree)
+    with pytest.raises(ValueError, match="interval"):
+        ec.Packing(interval_seconds=0)
+
+
+def test_unknown_keywords(witness, channel):
+    for call in (
+        lambda: ec.connect(wrong=1),
+        lambda: ec.channel("x", wrong=1),
+        lambda: channel.subscribe(wrong=1),
+        lambda: channel.producer(wrong=1),
+    ):
+        with pytest.raises(TypeError, match="wrong"):
+            call()
+
+
+def test_errors_survive_ray(near, channel):
+    def fail(party):
+        raise ec.Overloaded("too much", channel="c", consumer="x")
+
+    with pytest.raises(ec.Overloaded) as caught:
+        ask(near, fail)
+    assert isinstance(caught.value, ec.EChannelError)
+    assert (caught.value.channel, caught.value.consumer) == ("c", "x")
+
+
+ERRORS = [
+    "TypeMismatch", "NotSerialisable", "Overloaded", "DeliveryFailed", "ServiceNotGranted", "ModulatorRefused", "ModulatorQuarantined",
+    "MasterLost", "StaleVersion", "ChannelDeleted", "Closed", "InvalidName", "Disconnected", "VersionMismatch", "NotAuthorised",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_every_error_survives_pickling(name):
+    cls = getattr(ec, name)
+    assert issubclass(cls, ec.EChannelError)
+    again = pickle.loads(pickle.dumps(cls("do this", channel="c", failures=(ec.Failure("x", "y"),))))
+    assert type(again) is cls
+    assert (str(again), again.channel, again.failures) == ("do this", "c", (ec.Failure("x", "y"),))
+
+
+def test_a_consumer_that_is_told_to_close_twice(near, channel):
+    ray.get(near.consume.remote(channel))
+    ask(near, lambda party: [party.kept["subscription"].close() for _ in range(3)])
+    assert publish_all(None, channel, [1])
