@@ -18,6 +18,7 @@ from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
 from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
 from echannel_ray.runtime.pulling import PullMailbox
+from echannel_ray.runtime.waiting import deadline_of
 from echannel_ray.session import Session, session_for
 from echannel_ray.subscription import Subscription, no_eager_handlers
 
@@ -158,6 +159,7 @@ class EventChannel:
             raise TypeError(f"on_error is a function of one error, not {type(on_error).__name__}")
         if group is not None:
             check_group_name(group)
+        deadline_of(timeout)  # which raises where it is none
         if modulator is not None or demodulator is not None:
             raise no_eager_handlers()
         session = self._session()

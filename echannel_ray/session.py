@@ -47,7 +47,8 @@ class Session:
         context = ray.get_runtime_context()
         self._ray = _ray_identity()
         self.ray_node_id: str = context.get_node_id()
-        self._directory = SocketDirectory(namespace, node_number(self.ray_node_id))
+        directory = SocketDirectory(namespace, node_number(self.ray_node_id))
+        self._socket_path = directory.socket_path(SOCKET_NAME)
         self.endpoint = Endpoint(namespace, node_number(self.ray_node_id), self._connect)
         self.endpoint.start()
 
@@ -125,7 +126,7 @@ class Session:
 
     def _connect(self, endpoint: Endpoint) -> Connection:
         """A greeted link to the concentrator of this node; make it, if it is missing."""
-        path = self._directory.socket_path(SOCKET_NAME)
+        path = self._socket_path
         first = endpoint.connection is None and endpoint.reconnections == 0
         patience_until = time.monotonic() + (0.0 if first else _RESTART_PATIENCE_SECONDS)
         pause = threading.Event()
@@ -143,17 +144,20 @@ class Session:
                     "echannel_ray.connect() again"
                 )
             if time.monotonic() >= patience_until:
-                _make_concentrator(self.namespace, self.ray_node_id, self._managers)
+                # It may have another idea of the temporary directory than this process has.
+                path = self._socket_path = _make_concentrator(self.namespace, self.ray_node_id, self._managers)
                 patience_until = time.monotonic() + _RESTART_PATIENCE_SECONDS
             pause.wait(_RECONNECT_PAUSE_SECONDS)
 
 
-def _make_concentrator(namespace: str, ray_node_id: str, managers: int) -> None:
+def _make_concentrator(namespace: str, ray_node_id: str, managers: int) -> str:
+    """See that the node's concentrator is there: the path of its socket."""
     try:
         bootstrap.ensure_managers(namespace, managers)
         bootstrap.ensure_concentrator(namespace, ray_node_id, managers)
         name = bootstrap.concentrator_name(namespace, node_number(ray_node_id))
-        bootstrap.call(lambda: bootstrap.find(name), "ready", timeout=bootstrap.ENSURE_TIMEOUT_SECONDS)
+        path = bootstrap.call(lambda: bootstrap.find(name), "ready", timeout=bootstrap.ENSURE_TIMEOUT_SECONDS)
+        return str(path)
     except TimeoutError as error:
         raise errors.Disconnected(
             f"the concentrator of this node did not start in namespace {namespace!r}: {error}. "
@@ -224,10 +228,14 @@ def connect(namespace: str = DEFAULT_NAMESPACE, address: str | None = None, *, m
         return session
 
 
+def _wanted(namespace: str | None) -> str:
+    return (_current or DEFAULT_NAMESPACE) if namespace is None else check_namespace(namespace)
+
+
 def session_for(namespace: str | None) -> Session:
     """The session that a call uses: of the namespace named, or of the one joined last, or of "default"."""
     with _lock:
-        wanted = namespace or _current or DEFAULT_NAMESPACE
+        wanted = _wanted(namespace)
         session = _sessions.get(wanted)
         if session is not None and session.is_usable:
             return session
@@ -251,8 +259,7 @@ def disconnect() -> None:
 def shutdown(namespace: str | None = None) -> None:
     """Stop the namespace's name server, managers and concentrators, for all processes of the cluster."""
     with _lock:
-        wanted = namespace or _current or DEFAULT_NAMESPACE
-        check_namespace(wanted)
+        wanted = _wanted(namespace)
         session = _sessions.get(wanted)
         if session is not None:
             session.close(drain_seconds=EXIT_DRAIN_SECONDS)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.runtime.mailbox import Gap, Mailbox, Message
 from echannel_ray.runtime.pulling import Ended, PullMailbox, closed_error
+from echannel_ray.runtime.waiting import deadline_of
 from echannel_ray.session import Session
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Subscription:
 
     def get(self, timeout: float | None = None) -> Any:
         """The next event, waiting for it up to `timeout` seconds (`TimeoutError`). Gaps are passed over (see `messages`)."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_of(timeout)
         while True:
             try:
                 message = self._next_message(deadline, timeout)
@@ -122,9 +123,9 @@ class Subscription:
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all that has arrived is handled. Inside its own handler, which can't wait for itself, it returns at once."""
         self._check_open()
+        deadline = deadline_of(timeout)
         if self._mailbox.is_current_thread():
             return
-        deadline = None if timeout is None else time.monotonic() + timeout
         if not self._session.endpoint.crew.wait(self._mailbox.when_idle(), deadline):
             raise TimeoutError(
                 f"{self._mailbox.pending} events of {self._mailbox.channel!r} not handled within {timeout} s"

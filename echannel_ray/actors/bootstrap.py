@@ -28,7 +28,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from echannel_ray.errors import EChannelError, VersionMismatch
+from echannel_ray.errors import Disconnected, EChannelError, VersionMismatch
 from echannel_ray.ids import RAY_NAMESPACE, WIRE_VERSION, check_namespace, node_number
 
 logger = logging.getLogger(__name__)
@@ -93,6 +93,11 @@ class _Attempts:
             raise error
         if not isinstance(error, RayActorError | LookupError):
             raise error
+        if "No module named 'echannel_ray'" in str(error):
+            raise Disconnected(
+                "the workers of this Ray cluster can't import echannel_ray: install it on every node (or, on one machine, "
+                "in the environment that Ray was started from), and start again"
+            ) from None
         pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         if pause >= self.remaining():
             raise TimeoutError(f"{self._method!r} was not answered: {error}") from error

@@ -283,9 +283,10 @@ class Concentrator:
 
     # ---- what managers and the name server call ----
 
-    async def ready(self) -> None:
-        """Return when endpoints can link up and their requests are answered."""
+    async def ready(self) -> str:
+        """Answered when endpoints can link up and their requests are answered: where its socket is."""
         await self._serving.wait()
+        return self._directory_path.socket_path(SOCKET_NAME)
 
     async def push(self, items: list[tuple[int, Push]]) -> list[Any]:
         """Tell endpoints of this node something, and return what they answer: None for those that are gone."""
@@ -354,7 +355,12 @@ class Concentrator:
 
     async def stop(self) -> None:
         """Close all links, and leave no file behind; the caller ends the actor."""
-        await asyncio.to_thread(self._hub.stop)
+        # Without a word the endpoints would start the namespace again.
+        farewell = errors.Disconnected(
+            f"namespace {self._namespace!r} was stopped by echannel_ray.shutdown(): use echannel_ray again to start it anew",
+            namespace=self._namespace,
+        )
+        await asyncio.to_thread(self._hub.stop, frames.frame(frames.REFUSED, wire.encode_error(farewell)))
         for endpoint in [*self._pids]:
             forget_endpoint(self._directory_path, endpoint)
         try:

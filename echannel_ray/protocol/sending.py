@@ -150,6 +150,11 @@ class SenderStream:
         """Those that share the stream's route."""
         return self.route.recipients if self.route else []
 
+    def routes(self) -> list[Route]:
+        """All routes that its events take now."""
+        own = [route for r in self.recipients.values() for route in (r.route, r.redelivery_route) if route is not None]
+        return own if self.route is None else [self.route, *own]
+
     def slowest_mark(self) -> int:
         """How far the slowest plain recipient has come."""
         return min((r.handled_mark for r in self.plain_recipients), default=self.published_bytes)

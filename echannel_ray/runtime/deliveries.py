@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray.errors import DeliveryFailed
 from echannel_ray.runtime.crew import Waiter
+from echannel_ray.runtime.waiting import deadline_of
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
@@ -117,8 +118,8 @@ class Delivery:
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait until every consumer's handler has returned; `DeliveryFailed` where one raised or died."""
+        deadline = deadline_of(timeout)
         if not self._waiter.done:
-            deadline = None if timeout is None else time.monotonic() + timeout
             if not self._endpoint.crew.wait(self._waiter, deadline):
                 raise TimeoutError(f"{len(self.waiting) + self._local} consumers have not answered within {timeout} s")
         return self._outcome()

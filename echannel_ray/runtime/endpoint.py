@@ -64,6 +64,7 @@ class Endpoint:
         self.connection: Connection | None = None
         self.closed = False
         self.broken: errors.EChannelError | None = None
+        self.dismissed: errors.EChannelError | None = None  # why the link that ends now must not be replaced
         self.reconnections = 0
         self.heard_at = time.monotonic()
         self.publishers: dict[int, Publisher] = {}
@@ -125,6 +126,8 @@ class Endpoint:
         self.requests.fail(error)
         for mailbox in [*self.mailboxes.values()]:
             mailbox.close()
+            if mailbox.on_error is not None:
+                mailbox.report(error)
 
     def _abandon_all(self, reason: str) -> None:
         for publisher in self.publishers.values():
@@ -190,15 +193,15 @@ class Endpoint:
 
     # ---- the crew's link ----
 
-    def read(self, timeout_seconds: float | None) -> None:
+    def read(self, timeout_seconds: float | None) -> bool:
         """See `crew.Link`."""
         # What this thread has to answer to what it read before, from handlers too, in one piece.
         self.outgoing.write()
         connection = self.connection
-        if connection is None or not self.incoming.read(connection, timeout_seconds):
-            self._relink()
+        return connection is not None and self.incoming.read(connection, timeout_seconds)
 
-    def _relink(self) -> None:
+    def restore(self) -> None:
+        """See `crew.Link`."""
         if self.closed or self.broken:
             self.crew.close()
             return
@@ -207,11 +210,16 @@ class Endpoint:
         if connection is not None:
             connection.close()
         try:
+            if self.dismissed is not None:
+                raise self.dismissed
             self._link_up()
         except errors.EChannelError as error:
             if not self.closed:
                 logger.warning("namespace %r: %s", self.namespace, error)
                 self.fail(error)
+        except Exception as error:  # of Ray, when its cluster ends under us: who waits must not wait for good
+            logger.exception("namespace %r: the link can't be had again", self.namespace)
+            self.fail(errors.Disconnected(f"the link to the concentrator of this node can't be had again: {error!r}"))
 
     def interrupt(self) -> None:
         """See `crew.Link`."""
@@ -237,7 +245,7 @@ class Endpoint:
     def _end_deleted(self, mailbox: Mailbox) -> None:
         mailbox.deleted = True
         self.close_mailbox(mailbox)
-        if mailbox.on_error is not None:
+        if mailbox.on_error is not None and not mailbox.is_pulled:
             mailbox.report(errors.ChannelDeleted(f"channel {mailbox.channel!r} was deleted", channel=mailbox.channel))
 
     def idle_seconds(self) -> float | None:

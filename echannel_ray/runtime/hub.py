@@ -122,6 +122,7 @@ class Hub:
         self._epoll.register(self._wake_read, select.EPOLLIN)
         self._posted: deque[Callable[[], Any]] = deque()
         self._stopping = False
+        self._farewell = b""
         self._thread = threading.Thread(target=self._run, name="echannel-hub", daemon=True)
 
     # ---- from other threads ----
@@ -138,8 +139,9 @@ class Hub:
         except (BlockingIOError, OSError):
             pass
 
-    def stop(self) -> None:
-        """Close all links and end the thread."""
+    def stop(self, farewell: bytes = b"") -> None:
+        """Close all links, those to endpoints after a last frame, and end the thread."""
+        self._farewell = farewell
         self._stopping = True
         self.post(lambda: None)
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
@@ -250,6 +252,8 @@ class Hub:
                 next_beat = self._now + HEARTBEAT_SECONDS
                 self._beat()
         for link in [*self._links.values()]:
+            if link.endpoint and self._farewell:
+                self.send(link, self._farewell)
             link.connection.close()
         for listener in self._listeners.values():
             listener.close()

@@ -251,6 +251,12 @@ class Incoming:
     def _on_heartbeat(self, flags: int, body: memoryview) -> None:
         self._endpoint.outgoing.put(frames.frame(frames.HEARTBEAT))
 
+    def _on_refused(self, flags: int, body: memoryview) -> None:
+        try:
+            wire.decode(body)
+        except errors.EChannelError as error:
+            self._endpoint.dismissed = error
+
     def _on_flow(self, flags: int, body: memoryview) -> None:
         declared = frames.parse_flow(body)
         key = frames.KEY.pack(declared.endpoint, declared.flow)
@@ -356,6 +362,7 @@ class Incoming:
 
 _HANDLERS = {
     frames.HEARTBEAT: Incoming._on_heartbeat,
+    frames.REFUSED: Incoming._on_refused,
     frames.FLOW: Incoming._on_flow,
     frames.FLOW_ENDED: Incoming._on_flow_ended,
     frames.UNKNOWN_FLOW: Incoming._on_unknown_flow,

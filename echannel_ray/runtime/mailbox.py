@@ -80,6 +80,8 @@ class Counters:
 class Mailbox:
     """One per subscription: its queue, and the state of its handler."""
 
+    is_pulled = False  # its user asks for events, and learns of its end then
+
     def __init__(self, endpoint: Endpoint, number: int, channel: str, group: str | None, pair: str) -> None:
         self.endpoint = endpoint
         self.number = number

@@ -5,8 +5,8 @@ from __future__ import annotations
 import select
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from echannel_ray import errors
 from echannel_ray.formats.packs import encode_body
@@ -80,10 +80,11 @@ class Outgoing:
             return
         if self._endpoint.sender.new_flows:
             self.declare_new_flows()
-        has_large = gather.has_large
+        # What a member that died had not handled, say, may be much more than a pack.
+        is_usual = not gather.has_large and gather.gathered_bytes < 2 * frames.MAX_PACK_BYTES
         columns = gather.take(delivery)
-        if has_large:
-            self._send_with_large(flow, columns)
+        if not is_usual:
+            self._send_in_pieces(flow, columns)
         else:
             body = _encode(columns)
             self._pack(flow, (body,), 0)
@@ -107,12 +108,12 @@ class Outgoing:
         self._outbox.extend((head, *body))
         self.packs_sent += 1
 
-    def _send_with_large(self, flow: FlowSender, columns: Columns) -> None:
+    def _send_in_pieces(self, flow: FlowSender, columns: Columns) -> None:
         waiting = self._waiting.setdefault(flow, deque())
         behind: dict[
             int, SenderStream
         ] = {}  # routes with a large event in this pack: what follows on them waits for it
-        for piece in _Splitter(columns):
+        for piece in _pieces(columns):
             if isinstance(piece, Columns):
                 body: list[Buffer] = [_encode(piece)]
                 held_by = next((behind[route] for route in piece.streams if route in behind), None)
@@ -242,44 +243,70 @@ def _encode(columns: Columns) -> bytes:
     )  # fmt: skip
 
 
-class _Splitter:
-    """Takes columns that contain large events apart: into columns without, and large events, in order."""
+def _pieces(columns: Columns) -> Iterator[Columns | LargePiece]:
+    """Take columns apart, in order: into packs that are not too long, and large events."""
+    kinds = columns.kinds
+    if len(kinds) == 1:
+        kinds *= len(columns.events)
+    elif not kinds:
+        kinds = bytes(len(columns.events))
+    fresh = _Fresh(columns.control)
+    offset = 0
+    delivered = columns.events[-1] if columns.delivery else None
+    for i, count in enumerate(columns.counts):
+        for j, event in enumerate(columns.events[offset : offset + count]):
+            sequence = columns.firsts[i] + j
+            if type(event) is Large:
+                if fresh:
+                    yield fresh.take()
+                # The same object for each route that the event goes by: all who get it have to answer.
+                delivery = columns.delivery if event is delivered else 0
+                yield LargePiece(columns.streams[i], sequence, columns.marks[i], delivery, event)
+            else:
+                if fresh.size_bytes >= frames.MAX_PACK_BYTES:
+                    yield fresh.take()
+                fresh.add(columns.streams[i], sequence, columns.marks[i], kinds[offset + j], event)
+        offset += count
+    if fresh:
+        yield fresh.take(0 if type(delivered) is Large else columns.delivery)
 
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
 
-    def __iter__(self) -> Any:
-        columns = self._columns
-        kinds = columns.kinds
-        if len(kinds) == 1:
-            kinds *= len(columns.events)
-        elif not kinds:
-            kinds = bytes(len(columns.events))
-        fresh = self._fresh(columns.control)
-        offset = 0
-        delivered = columns.events[-1] if columns.delivery else None
-        for i, count in enumerate(columns.counts):
-            events = columns.events[offset : offset + count]
-            for j, event in enumerate(events):
-                sequence = columns.firsts[i] + j
-                if type(event) is Large:
-                    # The same object for each route that the event goes by: all who get it have to answer.
-                    delivery = columns.delivery if event is delivered else 0
-                    if fresh.events or fresh.control:
-                        yield fresh
-                    fresh = self._fresh([])
-                    yield columns.streams[i], sequence, columns.marks[i], delivery, event
-                else:
-                    fresh.streams.append(columns.streams[i])
-                    fresh.firsts.append(sequence)
-                    fresh.counts.append(1)
-                    fresh.marks.append(columns.marks[i])
-                    fresh.events.append(event)
-                    fresh = fresh._replace(kinds=fresh.kinds + kinds[offset + j : offset + j + 1])
-            offset += count
-        if fresh.events or fresh.control:
-            yield fresh._replace(delivery=0 if type(delivered) is Large else columns.delivery)
+class LargePiece(NamedTuple):
+    """A large event, as a pack would have carried it."""
 
-    @staticmethod
-    def _fresh(control: list[Any]) -> Columns:
-        return Columns(control, [], [], [], [], b"", 0, [])
+    route: int
+    sequence: int
+    mark: int
+    delivery: int
+    large: Large
+
+
+class _Fresh:
+    """A pack that is put together anew, each event in a run of its own."""
+
+    def __init__(self, control: list[Any]) -> None:
+        self._begin(control)
+
+    def _begin(self, control: list[Any]) -> None:
+        self._columns = Columns(control, [], [], [], [], b"", 0, [])
+        self._kinds = bytearray()
+        self.size_bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._columns.events or self._columns.control)
+
+    def add(self, route: int, sequence: int, mark: int, kind: int, event: Any) -> None:
+        """One more event."""
+        self._columns.streams.append(route)
+        self._columns.firsts.append(sequence)
+        self._columns.counts.append(1)
+        self._columns.marks.append(mark)
+        self._columns.events.append(event)
+        self._kinds.append(kind)
+        self.size_bytes += len(event) if isinstance(event, bytes | str) else 0
+
+    def take(self, delivery: int = 0) -> Columns:
+        """All of it; it begins again empty."""
+        taken = self._columns._replace(kinds=bytes(self._kinds), delivery=delivery)
+        self._begin([])
+        return taken

@@ -16,6 +16,7 @@ from echannel_ray.protocol.sending import BLOCK, DROP_NEWEST, DROP_OLDEST, NEVER
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.mailbox import Gap, LocalEvent, LocalGap, Mailbox, producer_name
 from echannel_ray.runtime.outgoing import Large
+from echannel_ray.runtime.waiting import deadline_of
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
@@ -205,7 +206,7 @@ class Publisher:
         """The long way: anything that the short one can't do."""
         stream = self.stream
         endpoint = self.endpoint
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_of(timeout)
         if encoded is None and stream.recipients:
             encoded = encode(event)
         while True:
@@ -256,13 +257,12 @@ class Publisher:
             for flow in flows:
                 endpoint.outgoing.flush(flow, delivery.number)
             return delivery
-        if special or stream.laggards:
-            endpoint.flush_all()
-        elif stream.gather is not None:
-            self._see_to_departure(stream.gather)
-            gathered = stream.gather
-            if len(gathered.events) >= stream.max_degree or gathered.gathered_bytes >= frames.MAX_PACK_BYTES:
-                endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
+        for route in stream.routes() if special or stream.laggards else (stream.route,):
+            if route is not None and route.gather:
+                self._see_to_departure(route.gather)
+                is_full = len(route.gather.events) >= stream.max_degree
+                if is_full or route.gather.gathered_bytes >= frames.MAX_PACK_BYTES:
+                    endpoint.outgoing.flush(route.flow)
         return not dropped and accepted == len(self.local)
 
     def _send_local(self, event: Any, sequence: int, delivery: Delivery | None) -> int:
@@ -407,7 +407,7 @@ class Publisher:
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all published so far has been received by every consumer's process (handled, by members of groups)."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_of(timeout)
         self.endpoint.crew.step_aside()
         with self._lock:
             self.check_open()
@@ -494,6 +494,8 @@ class Publisher:
     def check_open(self) -> None:
         """Raise where nothing can be published any more."""
         if self.stream.closed:
+            if self.endpoint.closed:
+                self.endpoint.check_usable()  # which says that it was the whole process that left
             raise errors.Closed(
                 f"this producer of channel {self.channel!r} is closed: make another with channel.producer()",
                 what="producer",

@@ -13,6 +13,7 @@ from echannel_ray.formats.packs import Undecodable
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.runtime.crew import Waiter
 from echannel_ray.runtime.mailbox import Gap, LocalEvent, Mailbox, Message, producer_name, unreadable
+from echannel_ray.runtime.waiting import deadline_of
 
 
 class Ended(Exception):
@@ -21,6 +22,8 @@ class Ended(Exception):
 
 class PullMailbox(Mailbox):
     """Keeps what has arrived for `get`, `for` and `async for`."""
+
+    is_pulled = True
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -113,7 +116,7 @@ class PullMailbox(Mailbox):
 
     def get(self, timeout_seconds: float | None) -> Message | Gap:
         """Wait for the next message."""
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        deadline = deadline_of(timeout_seconds)
         while True:
             message = self.take()
             if message is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.protocol import frames
 from echannel_ray.runtime.crew import Waiter
+from echannel_ray.runtime.waiting import deadline_of
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Requests:
                 request = asked[number] = self._open[number] = Request(payload)
                 self._put(number, request)
         endpoint.outgoing.write()
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        deadline = deadline_of(timeout_seconds)
         try:
             for request in asked.values():
                 if not endpoint.crew.wait(request, deadline):

@@ -25,20 +25,20 @@ def witness(near, channel):
         assert ray.get(near.received.remote(3)) == ["before", "after", "last"]
 
 
-@pytest.mark.parametrize("name", BAD_NAMES, ids=repr)
-def test_names_of_channels(witness, name):
+@pytest.mark.parametrize("bad", BAD_NAMES, ids=range(len(BAD_NAMES)))
+def test_names_of_channels(witness, bad):
     with pytest.raises(ec.InvalidName, match="channel") as caught:
-        ec.channel(name)
+        ec.channel(bad)
     assert isinstance(pickle.loads(pickle.dumps(caught.value)).name, str)
 
 
-@pytest.mark.parametrize("name", [name for name in BAD_NAMES if name is not None], ids=repr)
-def test_names_of_groups(witness, channel, name):
+@pytest.mark.parametrize("bad", [name for name in BAD_NAMES if name is not None], ids=range(len(BAD_NAMES) - 1))
+def test_names_of_groups(witness, channel, bad):
     with pytest.raises(ec.InvalidName, match="group"):
-        channel.subscribe(group=name)
+        channel.subscribe(group=bad)
 
 
-@pytest.mark.parametrize("namespace", ["", "a/b", "a b", "ü", "x" * 256, 3, b"x"], ids=repr)
+@pytest.mark.parametrize("namespace", ["", "a/b", "a b", "ü", "x" * 256, 3, b"x"], ids=range(7))
 def test_names_of_namespaces(witness, namespace):
     for call in (
         lambda: ec.connect(namespace),
@@ -50,14 +50,14 @@ def test_names_of_namespaces(witness, namespace):
             call()
 
 
-@pytest.mark.parametrize("name", ["a", "a/b", "ünï", "with space", "a" * 255, "a.b-c:d*"])
-def test_good_names(name, nodes):
-    channel = ec.channel(name)
-    assert channel.deliverable if False else channel.name == name
+@pytest.mark.parametrize("good", ["a", "a/b", "ünï", "with space", "a" * 255, "a.b-c:d*"], ids=range(6))
+def test_good_names(nodes, good):
+    channel = ec.channel(good)
+    assert channel.name == good
     channel.delete()
 
 
-@pytest.mark.parametrize("event_type", [int, "Trade", 3, [("a", int)], object()], ids=repr)
+@pytest.mark.parametrize("event_type", [int, "Trade", 3, [("a", int)], object()], ids=range(5))
 def test_event_types(witness, name, channel, event_type):
     with pytest.raises(TypeError, match="event type"):
         ec.channel(name + "typed", event_type)
@@ -66,15 +66,16 @@ def test_event_types(witness, name, channel, event_type):
     assert name + "typed" not in ec.status().channels
 
 
-@pytest.mark.parametrize("overflow", ["", "drop", "BLOCK", None, 3, ["block"]], ids=repr)
+@pytest.mark.parametrize("overflow", ["", "drop", "BLOCK", None, 3, ["block"]], ids=str)
 def test_overflow(witness, channel, overflow):
     with pytest.raises(ValueError, match="overflow is one of block, raise, drop_newest, drop_oldest"):
         channel.producer(overflow=overflow)
     assert channel.stats().producers == 1
 
 
-@pytest.mark.parametrize("timeout", ["1", [1], object()], ids=repr)
-def test_timeouts(witness, channel, timeout):
+@pytest.mark.parametrize("timeout", ["1", [1], object()], ids=range(3))
+def test_timeouts(witness, name, timeout):
+    channel = ec.channel(f"{name}-timeouts")
     with channel.subscribe() as subscription, channel.producer() as other:
         delivery = other.deliver("not counted")
         subscription.get(timeout=5)
@@ -90,10 +91,10 @@ def test_timeouts(witness, channel, timeout):
             with pytest.raises(TypeError, match="seconds"):
                 call()
         subscription.get(timeout=5)
-    assert channel.stats().consumers == 1
+    assert channel.stats().consumers == 0
 
 
-@pytest.mark.parametrize("handler", [3, "print", [print]], ids=repr)
+@pytest.mark.parametrize("handler", [3, "print", [print]], ids=str)
 def test_handlers(witness, channel, handler):
     with pytest.raises(TypeError, match="handler"):
         channel.subscribe(handler)

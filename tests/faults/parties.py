@@ -30,10 +30,14 @@ class Checker:
 
     def __init__(self) -> None:
         self.last: dict[int, int] = {}
+        self.numbers: list[int] | None = None  # all of them, for a member of a group, who sees only some
         self.faults: list[str] = []
 
     def __call__(self, event: bytes) -> None:
         producer, number = _EVENT.unpack_from(event)
+        if self.numbers is not None:
+            self.numbers.append(number)
+            return
         before = self.last.get(producer, 0)
         if number != before + 1 and len(self.faults) < _MAX_NOTED_FAULTS:
             kind = "repeated or late" if number <= before else "missing before it"
@@ -62,12 +66,6 @@ class Process:
             "kept_bytes": sum(flow.kept_bytes for flow in sender.flows.values()),
             "recipients": sum(len(stream.recipients) for stream in sender.streams.values()),
         }
-
-    def dump(self):
-        from echannel_ray.session import session_for
-
-        r = session_for(None).endpoint.receiver
-        return [(hex(s.endpoint), hex(s.node), s.number, s.channel, s.endpoint in r._gone, [k[0] for k in r._ended if 0], sum(1 for k in r._ended if __import__("struct").unpack("<QI", k)[0]==s.endpoint), [(p.subscription, p.expected, p.ends_at, p.handled_mark) for p in s.receptions.values()]) for s in r.streams.values()]
 
     def endpoint(self) -> tuple[int, int]:
         """Node and number of this process's endpoint."""
@@ -108,6 +106,8 @@ class Consumer(Process):
         self, channel: str, pause_seconds: float = 0.0, hold: bool = False, group: str | None = None
     ) -> None:
         checker = self._checkers[channel] = Checker()
+        if group is not None:
+            checker.numbers = []
         released = self._released
 
         def handle(event: bytes) -> None:
@@ -134,6 +134,9 @@ class Consumer(Process):
 
     def progress(self, channel: str) -> dict[int, int]:
         return dict(self._checkers[channel].last)
+
+    def numbers(self, channel: str) -> list[int]:
+        return list(self._checkers[channel].numbers or ())
 
     def faults(self, channel: str) -> list[str]:
         return self._checkers[channel].faults
@@ -196,10 +199,6 @@ class Load(Process):
             raise self._error
         self._producer.drain(timeout)
         return self.published
-
-    def deliver(self, number: int = 0, timeout: float = 20) -> Any:
-        assert self._producer is not None
-        return self._producer.deliver(numbered(1_000_000 + self._number, number)).result(timeout)
 
 
 ConsumerActor = ray.remote(Consumer)

@@ -45,8 +45,7 @@ def test_nothing_stays_of_endpoints_that_came_and_went(scene: Scene, capsys: pyt
         stats = ec.channel(f"visited-{number}", namespace=scene.namespace).stats()
         assert (stats.producers, stats.consumers) == (0, 1 if number < len(consumers) else 0)
     for consumer in consumers:
-        held = ray.get(consumer.holdings.remote())
-        assert not any(held.values()), (held, ray.get(consumer.dump.remote()))
+        wait_until(lambda consumer=consumer: not any(ray.get(consumer.holdings.remote()).values()))
 
 
 def endpoints(scene: Scene) -> int:

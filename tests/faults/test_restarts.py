@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import ray
 
 import echannel_ray as ec
+from tests.clusters import wait_until
+from tests.faults.parties import numbered
 from tests.faults.scene import (
     BACK_SECONDS,
     Scene,
@@ -15,6 +20,9 @@ from tests.faults.scene import (
     kill,
     seconds_until_flowing,
 )
+
+
+DELIVERED_BY = 1_000_000
 
 
 def _parts(scene: Scene, kinds: str) -> list[str]:
@@ -29,30 +37,109 @@ def _parts(scene: Scene, kinds: str) -> list[str]:
     return [name for kind, name in named.items() if kinds in (kind, "all")]
 
 
-ROUNDS = ["head's concentrator", "other concentrator", "manager 0", "manager 1", "name server", "all", "other concentrator"]
+ROUNDS = [
+    "head's concentrator",
+    "other concentrator",
+    "manager 0",
+    "manager 1",
+    "name server",
+    "all",
+    "other concentrator",
+]
 
 
 def test_nothing_is_lost_doubled_or_reordered_and_service_is_back(scene: Scene, capsys: pytest.CaptureFixture[str]):
     first, second = scene.cluster.nodes
     consumers = [scene.consumer(node, "events") for node in (first, second)]
+    members = [scene.consumer(node, "shared", group="members") for node in (first, second)]
+    for consumer in consumers:
+        ray.get(consumer.subscribe.remote("delivered"))
     loads = {i: scene.load(node, i, "events") for i, node in enumerate((first, second), 1)}
-    seconds_until_flowing(loads, consumers, "events")
+    shared = {3: scene.load(second, 3, "shared", burst=5)}
     channel = ec.channel("events", namespace=scene.namespace)
-    for round_number, victims in enumerate(ROUNDS):
-        pids = scene.pids()
-        for name in _parts(scene, victims):
-            kill(pids[name])
-        began = time.monotonic()
-        with ThreadPoolExecutor(2) as outage:
-            # Issued while the part is away: they wait for it, and then they work.
-            opening = outage.submit(ec.channel, f"new-{round_number}", namespace=scene.namespace)
-            subscribing = outage.submit(channel.subscribe)
-            flowing = seconds_until_flowing(loads, consumers, "events")
-            opening.result(BACK_SECONDS)
-            subscription = subscribing.result(BACK_SECONDS)
-            opened = time.monotonic() - began
-        subscription.get(timeout=BACK_SECONDS)
-        subscription.close()
-        with capsys.disabled():
-            print(f"\n  kill -9 of {victims}: events flow after {flowing:.2f} s, subscribe() returned after {opened:.2f} s", end="")
+    seconds_until_flowing(loads, consumers, "events")
+    with Delivering(scene) as delivering:
+        for round_number, victims in enumerate(ROUNDS):
+            pids = scene.pids()
+            for name in _parts(scene, victims):
+                kill(pids[name])
+            began = time.monotonic()
+            with ThreadPoolExecutor(2) as outage:
+                # Issued while the part is away: they wait for it, and then they work.
+                opening = outage.submit(ec.channel, f"new-{round_number}", namespace=scene.namespace)
+                subscribing = outage.submit(channel.subscribe)
+                flowing = seconds_until_flowing(loads, consumers, "events")
+                opening.result(BACK_SECONDS)
+                subscription = subscribing.result(BACK_SECONDS)
+                opened = time.monotonic() - began
+            subscription.get(timeout=BACK_SECONDS)
+            subscription.close()
+            with capsys.disabled():
+                print(f"\n  kill -9 of {victims}: events flow after {flowing:.2f} s, subscribe() returned after "
+                      f"{opened:.2f} s", end="")  # fmt: skip
+    with capsys.disabled():
+        print(f"\n  {delivering.count} deliveries meanwhile, of which the longest took {delivering.longest:.2f} s", end="")
     assert check_all_arrived(loads, consumers, "events") > 0
+    for consumer in consumers:
+        assert ray.get(consumer.faults.remote("delivered")) == []
+        assert ray.get(consumer.progress.remote("delivered")) == {DELIVERED_BY: delivering.count}
+    # Nobody of the group died, so each event came to one of them, once.
+    total = ray.get(shared[3].stop.remote())
+    wait_until(lambda: sum(len(each) for each in ray.get([m.numbers.remote("shared") for m in members])) >= total)
+    assert sorted(sum(ray.get([m.numbers.remote("shared") for m in members]), [])) == list(range(1, total + 1))
+
+
+class Delivering:
+    """Delivers one event after the other, each of which has to be handled by both consumers; whatever happens meanwhile."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._producer = ec.channel("delivered", namespace=scene.namespace).producer()
+        self._stopping = threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+        self.count = 0
+        self.longest = 0.0
+
+    def __enter__(self) -> Delivering:
+        self._running = self._pool.submit(self._run)
+        return self
+
+    def _run(self) -> None:
+        while not self._stopping.wait(0.01):
+            began = time.monotonic()
+            receipt = self._producer.deliver(numbered(DELIVERED_BY, self.count + 1)).result(timeout=BACK_SECONDS)
+            self.count += 1
+            assert receipt.consumers == 2
+            self.longest = max(self.longest, time.monotonic() - began)
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._running.result(BACK_SECONDS)
+        self._pool.shutdown()
+        self._producer.close()
+
+
+def test_time_limits_hold_while_a_part_is_away(scene: Scene):
+    """A thread that waits for something must not be the one that waits for the concentrator."""
+    first, second = scene.cluster.nodes
+    consumer = scene.consumer(second, "waited")
+    channel = ec.channel("waited", namespace=scene.namespace)
+    producer = channel.producer()
+    subscription = ec.channel("quiet", namespace=scene.namespace).subscribe()
+    assert producer.deliver(numbered(1, 1)).result(timeout=BACK_SECONDS).consumers == 1
+    longest = 0.0
+    for number, node in enumerate((first, second), 2):
+        killed = scene.concentrator(node).pid
+        kill(killed)
+        delivery = producer.deliver(numbered(1, number))
+        back = ThreadPoolExecutor(1).submit(lambda node=node: scene.concentrator(node).pid)
+        while not back.done():
+            for wait in (subscription.get, delivery.result):
+                began = time.monotonic()
+                with contextlib.suppress(TimeoutError):
+                    wait(timeout=0.05)
+                longest = max(longest, time.monotonic() - began)
+        assert back.result() != killed
+        assert delivery.result(timeout=BACK_SECONDS).consumers == 1
+    assert ray.get(consumer.faults.remote("waited")) == []
+    assert longest < 0.5
+    subscription.close()
