@@ -10,8 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from echannel_ray.event_channel import EventChannel as EventChannel
-    from echannel_ray.event_channel import channel as channel
     from echannel_ray.errors import ChannelDeleted as ChannelDeleted
     from echannel_ray.errors import Closed as Closed
     from echannel_ray.errors import DeliveryFailed as DeliveryFailed
@@ -28,6 +26,11 @@ if TYPE_CHECKING:
     from echannel_ray.errors import StaleVersion as StaleVersion
     from echannel_ray.errors import TypeMismatch as TypeMismatch
     from echannel_ray.errors import VersionMismatch as VersionMismatch
+    from echannel_ray.event_channel import EventChannel as EventChannel
+    from echannel_ray.event_channel import channel as channel
+    from echannel_ray.models import ChannelStats as ChannelStats
+    from echannel_ray.models import Status as Status
+    from echannel_ray.models import SubscriptionStats as SubscriptionStats
     from echannel_ray.options import Packing as Packing
     from echannel_ray.producer import Producer as Producer
     from echannel_ray.runtime.deliveries import Delivery as Delivery
@@ -40,9 +43,6 @@ if TYPE_CHECKING:
     from echannel_ray.session import disconnect as disconnect
     from echannel_ray.session import shutdown as shutdown
     from echannel_ray.session import status as status
-    from echannel_ray.models import ChannelStats as ChannelStats
-    from echannel_ray.models import Status as Status
-    from echannel_ray.models import SubscriptionStats as SubscriptionStats
     from echannel_ray.subscription import Subscription as Subscription
 
 _HOMES = {
@@ -62,7 +62,7 @@ _HOMES = {
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = sorted(_HOME_OF)  # noqa: PLE0605
+__all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from echannel_ray.ids import check_channel_name, check_group_name, check_namespa
 from echannel_ray.options import Packing
 from echannel_ray.producer import Producer
 from echannel_ray.protocol import messages
-from echannel_ray.protocol.sending import OVERFLOW_POLICIES
+from echannel_ray.protocol.streams import OVERFLOW_POLICIES
 from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
 from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox

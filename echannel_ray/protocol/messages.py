@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-
 # ---- from an endpoint, through its concentrator, to the manager that keeps the channel -----------------------------
 
 

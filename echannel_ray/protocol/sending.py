@@ -20,166 +20,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from echannel_ray.protocol.flows import FlowSender
-from echannel_ray.protocol.frames import CHUNK_BYTES
-from echannel_ray.protocol.gathering import GAP, Gather
+from echannel_ray.protocol.gathering import Gather
+from echannel_ray.protocol.laggards import Laggards
 from echannel_ray.protocol.messages import Consumer
-
-NEVER = -1
-
-BLOCK, RAISE, DROP_NEWEST, DROP_OLDEST = "block", "raise", "drop_newest", "drop_oldest"
-OVERFLOW_POLICIES = (BLOCK, RAISE, DROP_NEWEST, DROP_OLDEST)
-
-
-class Unhandled:
-    """An event that left for a single recipient and was not reported handled; the event itself is kept for members of groups only."""
-
-    __slots__ = ("event", "kind", "mark", "redelivered", "sequence", "size_bytes")
-
-    def __init__(self, mark: int, size_bytes: int, sequence: int, kind: int, event: Any, redelivered: bool) -> None:
-        self.mark = mark
-        self.size_bytes = size_bytes
-        self.sequence = sequence
-        self.kind = kind
-        self.event = event
-        self.redelivered = redelivered
-
-
-class Route:
-    """A wire number for what a stream sends to some recipients by one flow."""
-
-    __slots__ = ("declared", "flow", "gather", "number", "recipients", "redelivers")
-
-    def __init__(
-        self, number: int, flow: FlowSender, gather: Gather, recipients: list[Recipient], redelivers: bool
-    ) -> None:
-        self.number = number
-        self.flow = flow
-        self.gather = gather
-        self.recipients = recipients
-        self.redelivers = redelivers
-        self.declared = False
-        flow.streams += 1
-
-    def declare(self, stream: SenderStream) -> None:
-        """Put the declaration into the pack that is being gathered, if this is the first one that uses the route."""
-        if self.declared:
-            return
-        self.declared = True
-        stream.flows.add(self.flow)
-        self.gather.stream_of_route[self.number] = stream
-        grouped = self.recipients[0].consumer.group is not None
-        who = [[r.endpoint, r.subscription, r.first_sequence, r.first_mark] for r in self.recipients]
-        self.gather.control.append(
-            ["route", self.number, stream.number, stream.channel, stream.window_bytes, self.redelivers, grouped, who]
-        )
-
-
-class Recipient:
-    """One subscription in another process, as one stream sees it."""
-
-    __slots__ = (
-        "backlog", "backlog_bytes", "consumer", "dropped", "endpoint", "first_mark", "first_sequence", "gap", "handled_mark",
-        "lagging", "leaving", "left_mark", "node", "redelivery_route", "route", "sent", "sent_bytes", "subscription",
-    )  # fmt: skip
-
-    def __init__(self, consumer: Consumer, first_sequence: int, mark: int) -> None:
-        self.consumer = consumer
-        self.node = consumer.node
-        self.endpoint = consumer.endpoint
-        self.subscription = consumer.subscription
-        self.first_sequence = first_sequence
-        # What is given to a member a second time may have the mark at which it joined: it must not seem handled
-        # already.
-        self.first_mark = 0 if consumer.group is not None else mark
-        self.handled_mark = mark
-        # What follows is for members of groups and laggards: the recipients with a route of their own.
-        self.route: Route | None = None
-        self.redelivery_route: Route | None = None
-        self.sent: deque[Unhandled] = deque()
-        self.sent_bytes = 0
-        self.leaving = False
-        self.lagging = False
-        self.left_mark = mark  # what was sent by the plain route, when it began to lag
-        self.backlog: deque[Unhandled] = deque()
-        self.backlog_bytes = 0
-        self.gap: tuple[int, int, int] | None = None  # first, last, mark: dropped, and not yet told
-        self.dropped = 0
-
-    @property
-    def outstanding_bytes(self) -> int:
-        """Sent to it, and not handled, as far as it reported."""
-        return max(0, self.left_mark - self.handled_mark) + self.sent_bytes
-
-    def has_room(self, size_bytes: int, window_bytes: int) -> bool:
-        """Whether an event of this size may be sent: within its window, or alone."""
-        outstanding = self.outstanding_bytes
-        return outstanding == 0 or outstanding + size_bytes <= window_bytes
-
-
-class SenderStream:
-    """What one producer puts on one channel (later: or on one derived channel)."""
-
-    def __init__(self, number: int, channel: str, overflow: str, window_bytes: int, max_degree: int) -> None:
-        self.number = number
-        self.channel = channel
-        self.overflow = overflow
-        self.window_bytes = window_bytes
-        self.max_degree = max_degree
-        self.next_sequence = 1
-        self.published_bytes = 0
-        self.limit_bytes = NEVER
-        self.route: Route | None = None
-        self.gather: Gather | None = None
-        self.recipients: dict[tuple[int, int], Recipient] = {}  # by (endpoint, subscription); all kinds
-        self.groups: dict[str, list[Recipient]] = {}
-        self.undelivered: dict[str, deque[Unhandled]] = {}  # of groups whose members have no room, or died
-        self.laggards: list[Recipient] = []
-        self.version = (-1, -1)
-        self.closed = False
-        self.deleted = False
-        self.has_local_consumers = False
-        self.chunks = 0  # of a large event of this stream that have not left: what is published next waits for them
-        self.dropped = 0
-        self.packs = 0  # that carried events of this stream
-        self.bytes_between_nodes = 0  # its share of those, once for each other node that they went to
-        self.skipped = 0  # events that left for no other process
-        self.flows: set[FlowSender] = set()  # that carry events of this stream, some perhaps not acknowledged
-
-    @property
-    def plain_recipients(self) -> list[Recipient]:
-        """Those that share the stream's route."""
-        return self.route.recipients if self.route else []
-
-    def routes(self) -> list[Route]:
-        """All routes that its events take now."""
-        own = [route for r in self.recipients.values() for route in (r.route, r.redelivery_route) if route is not None]
-        return own if self.route is None else [self.route, *own]
-
-    def slowest_mark(self) -> int:
-        """How far the slowest plain recipient has come."""
-        return min((r.handled_mark for r in self.plain_recipients), default=self.published_bytes)
-
-    def waits_for_credit(self) -> bool:
-        """Whether a report of a laggard or of a group's member would change something."""
-        return bool(self.laggards) or any(m.sent for members in self.groups.values() for m in members)
-
-    def refresh_limit(self) -> None:
-        """Work out again how far the hot path may go."""
-        special = self.groups or self.laggards or self.has_local_consumers or self.chunks
-        if self.route is None or self.closed or self.deleted or special:
-            self.limit_bytes = NEVER
-        else:
-            self.limit_bytes = self.slowest_mark() + self.window_bytes
-
-    def fits(self, size_bytes: int) -> bool:
-        """Whether the plain recipients all have room: within the window, or alone."""
-        slowest = self.slowest_mark()
-        return slowest == self.published_bytes or self.published_bytes + size_bytes - slowest <= self.window_bytes
-
-    def full_recipients(self, size_bytes: int) -> list[Recipient]:
-        """The plain recipients whose windows have no room for an event of this size."""
-        room = self.published_bytes + size_bytes - self.window_bytes
-        return [r for r in self.plain_recipients if r.handled_mark < room and r.handled_mark != self.published_bytes]
+from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST, NEVER, Recipient, Route, SenderStream, Unhandled
 
 
 class Sender:
@@ -193,6 +37,7 @@ class Sender:
         self.gathers: dict[int, Gather] = {}  # by flow number
         self.new_flows: list[FlowSender] = []  # to be declared to the concentrator before their first pack
         self._by_destinations: dict[frozenset[tuple[int, int]], FlowSender] = {}
+        self.laggards = Laggards(self)
         self._next_flow = 1
         self._next_route = 1
         self._next_stream = 1
@@ -208,7 +53,7 @@ class Sender:
 
     def close_stream(self, stream: SenderStream) -> None:
         """A producer was closed: tell its recipients, and leave its routes."""
-        self._settle(stream)
+        self.settle(stream)
         stream.closed = True
         for route in (stream.route, *(r.route for r in stream.recipients.values())):
             # Also by a route that carried nothing: what earlier ones carried may still be on its way.
@@ -219,7 +64,7 @@ class Sender:
         self._leave(stream.route)
         stream.route = stream.gather = None
         for recipient in stream.recipients.values():
-            self._leave_own_routes(recipient)
+            self.leave_own_routes(recipient)
         stream.recipients.clear()
         stream.groups.clear()
         stream.laggards.clear()
@@ -232,7 +77,7 @@ class Sender:
         """The manager's list of consumers; those of this endpoint itself are not among them."""
         if version <= stream.version or stream.closed:
             return
-        self._settle(stream)
+        self.settle(stream)
         stream.version = version
         stream.deleted = deleted
         wanted = {(c.endpoint, c.subscription): c for c in consumers}
@@ -252,9 +97,9 @@ class Sender:
                 recipient = Recipient(consumer, stream.next_sequence, stream.published_bytes)
                 stream.recipients[key] = recipient
                 if consumer.group is not None:
-                    self._give_own_route(recipient)
+                    self.give_own_route(recipient)
                     stream.groups.setdefault(consumer.group, []).append(recipient)
-        self._reroute(stream)
+        self.reroute(stream)
         for name in [*stream.undelivered]:
             self.redistribute(stream, name)
 
@@ -266,10 +111,10 @@ class Sender:
         for stream in self.streams.values():
             gone = [r for r in stream.recipients.values() if r.endpoint == endpoint]
             if gone:
-                self._settle(stream)
+                self.settle(stream)
                 for recipient in gone:
                     self._drop(stream, recipient)
-                self._reroute(stream)
+                self.reroute(stream)
                 for name in [*stream.undelivered]:
                     self.redistribute(stream, name)
                 concerned.append(stream)
@@ -292,9 +137,9 @@ class Sender:
                 stream.undelivered[group] = deque(merged)
             if not members:
                 del stream.groups[group]
-        self._leave_own_routes(recipient)
+        self.leave_own_routes(recipient)
 
-    def _reroute(self, stream: SenderStream) -> None:
+    def reroute(self, stream: SenderStream) -> None:
         """Give the stream the route that its plain recipients need now."""
         plain = [r for r in stream.recipients.values() if r.consumer.group is None and not r.lagging]
         if [(r.endpoint, r.subscription) for r in plain] != [
@@ -312,10 +157,10 @@ class Sender:
         self._next_route += 1
         return route
 
-    def _give_own_route(self, recipient: Recipient) -> None:
+    def give_own_route(self, recipient: Recipient) -> None:
         recipient.route = self._make_route([recipient])
 
-    def _leave_own_routes(self, recipient: Recipient) -> None:
+    def leave_own_routes(self, recipient: Recipient) -> None:
         self._leave(recipient.route)
         self._leave(recipient.redelivery_route)
         recipient.route = recipient.redelivery_route = None
@@ -345,7 +190,7 @@ class Sender:
             self.new_flows.append(flow)
         return flow
 
-    def _settle(self, stream: SenderStream) -> None:
+    def settle(self, stream: SenderStream) -> None:
         """Make `next_sequence` true; the gathered events keep their old route."""
         if stream.gather is not None:
             stream.gather.settle()
@@ -380,12 +225,12 @@ class Sender:
 
         The shell has made sure that there is room, or that the policy drops.
         """
-        self._settle(stream)
+        self.settle(stream)
         sequence = stream.next_sequence
         dropped = False
         if stream.overflow in (DROP_NEWEST, DROP_OLDEST):
             for recipient in stream.full_recipients(size_bytes):
-                self._begin_to_lag(stream, recipient)
+                self.laggards.begin(stream, recipient)
         stream.next_sequence += 1
         stream.published_bytes += size_bytes
         mark = stream.published_bytes
@@ -393,7 +238,7 @@ class Sender:
             stream.route.declare(stream)
             stream.route.gather.add(stream.route.number, sequence, mark, kind, event, size_bytes)
         for recipient in stream.laggards:
-            dropped |= not self._offer(stream, recipient, Unhandled(mark, size_bytes, sequence, kind, event, False))
+            dropped |= not self.laggards.offer(stream, recipient, Unhandled(mark, size_bytes, sequence, kind, event, False))
         for name in stream.groups:
             if not self._has_room(stream, name, size_bytes) and stream.overflow in (DROP_NEWEST, DROP_OLDEST):
                 stream.dropped += 1
@@ -405,7 +250,7 @@ class Sender:
 
     def skip(self, stream: SenderStream) -> int:
         """Publish to nobody in another process; the sequence number."""
-        self._settle(stream)
+        self.settle(stream)
         stream.next_sequence += 1
         stream.skipped += 1
         return stream.next_sequence - 1
@@ -471,13 +316,19 @@ class Sender:
         recipient = stream.recipients.get((endpoint, subscription))
         if recipient is None:
             return
+        if final and recipient.consumer.group is None:
+            # Its process knows of no such subscription: it was closed, or given up before it was there. It must hold up nobody.
+            self._settle(stream)
+            self._drop(stream, recipient)
+            self._reroute(stream)
+            return
         recipient.handled_mark = max(recipient.handled_mark, mark)
         if recipient.route is None:
             stream.refresh_limit()
             return
         self._take_off(recipient, mark)
         if recipient.lagging:
-            self._pump(stream, recipient)
+            self.laggards.pump(stream, recipient)
         group = recipient.consumer.group
         if group is not None:
             if final or (recipient.leaving and not recipient.sent):
@@ -494,83 +345,6 @@ class Sender:
             position = next((i for i, u in enumerate(recipient.sent) if u.mark == mark), None)
             for _ in range(-1 if position is None else position + 1):
                 recipient.sent_bytes -= recipient.sent.popleft().size_bytes
-
-    # ---- recipients that lag, where the producer drops ----
-
-    def _begin_to_lag(self, stream: SenderStream, recipient: Recipient) -> None:
-        recipient.lagging = True
-        recipient.left_mark = stream.published_bytes
-        # Its `first_sequence` stays: what the plain route carried may be lost, and has to arrive before what comes now.
-        self._give_own_route(recipient)
-        stream.laggards.append(recipient)
-        self._reroute(stream)
-
-    def _offer(self, stream: SenderStream, recipient: Recipient, event: Unhandled) -> bool:
-        """An event for a laggard: sent, kept or dropped; False where it was dropped."""
-        room = recipient.has_room(event.size_bytes, stream.window_bytes)
-        if stream.overflow == DROP_NEWEST:
-            if room and recipient.gap is None:
-                self._send_own(stream, recipient, event)
-                return True
-            self._note_gap(stream, recipient, event)
-            return False
-        if room and not recipient.backlog and recipient.gap is None:
-            self._send_own(stream, recipient, event)
-            return True
-        recipient.backlog.append(event)
-        recipient.backlog_bytes += event.size_bytes
-        while recipient.backlog_bytes > stream.window_bytes and len(recipient.backlog) > 1:
-            oldest = recipient.backlog.popleft()
-            recipient.backlog_bytes -= oldest.size_bytes
-            self._note_gap(stream, recipient, oldest)
-        return True
-
-    def _note_gap(self, stream: SenderStream, recipient: Recipient, event: Unhandled) -> None:
-        stream.dropped += 1
-        recipient.dropped += 1
-        first = recipient.gap[0] if recipient.gap else event.sequence
-        recipient.gap = (first, event.sequence, event.mark)
-
-    def _send_own(self, stream: SenderStream, recipient: Recipient, event: Unhandled) -> None:
-        route = recipient.route
-        assert route is not None
-        route.declare(stream)
-        route.gather.add(route.number, event.sequence, event.mark, event.kind, event.event, event.size_bytes)
-        recipient.sent.append(Unhandled(event.mark, event.size_bytes, event.sequence, event.kind, None, False))
-        recipient.sent_bytes += event.size_bytes
-
-    def _pump(self, stream: SenderStream, recipient: Recipient) -> None:
-        """A laggard has room again: tell it what it missed, send what was kept, and let it come back to the others."""
-        if stream.chunks or recipient.outstanding_bytes > stream.window_bytes // 2:
-            return
-        route = recipient.route
-        assert route is not None
-        if recipient.gap is not None:
-            first, last, mark = recipient.gap
-            recipient.gap = None
-            route.declare(stream)
-            route.gather.settle()
-            route.gather.add(route.number, first, mark, GAP, last)
-            recipient.sent.append(Unhandled(mark, 0, last, GAP, None, False))
-        while recipient.backlog and recipient.has_room(recipient.backlog[0].size_bytes, stream.window_bytes):
-            event = recipient.backlog.popleft()
-            recipient.backlog_bytes -= event.size_bytes
-            self._send_own(stream, recipient, event)
-            if event.size_bytes > CHUNK_BYTES:
-                return  # and go on when it has left: see `large_event_left`
-        if not recipient.backlog and not recipient.sent and recipient.outstanding_bytes == 0:
-            self._settle(stream)
-            recipient.lagging = False
-            recipient.handled_mark = recipient.left_mark = stream.published_bytes
-            stream.laggards.remove(recipient)
-            self._leave_own_routes(recipient)
-            self._reroute(stream)
-
-    def large_event_left(self, stream: SenderStream) -> None:
-        """The last chunk of a large event has left: what is behind it may follow."""
-        stream.refresh_limit()
-        for recipient in [*stream.laggards]:
-            self._pump(stream, recipient)
 
     def validate(self) -> None:
         """Raise AssertionError where the state contradicts itself."""

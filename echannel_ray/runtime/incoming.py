@@ -15,7 +15,6 @@ from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowReceiver
 from echannel_ray.protocol.frames import HEADER_BYTES, LEAST_BODY, MAGIC, MAX_FRAME_BYTES, PACK
 from echannel_ray.protocol.messages import Membership, StatsWanted
-from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
 
@@ -312,6 +311,8 @@ class Incoming:
         _, _, number, consumer, subscription, mark = frames.CREDIT_FIXED.unpack(body)
         stream = endpoint.sender.streams.get(number)
         if stream is not None:
+            if flags & frames.IS_FINAL:
+                endpoint.flush_all()  # the stream may change its route
             endpoint.sender.credited(stream, consumer, subscription, mark, bool(flags & frames.IS_FINAL))
             if stream.limit_bytes < 0:
                 endpoint.flush_all()

@@ -14,7 +14,7 @@ from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowSender
 from echannel_ray.protocol.frames import Buffer
 from echannel_ray.protocol.gathering import Columns
-from echannel_ray.protocol.sending import SenderStream
+from echannel_ray.protocol.streams import SenderStream
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
@@ -147,7 +147,7 @@ class Outgoing:
             self._pack(flow, pack.body, pack.flags)
             pack.stream.chunks -= 1
             if not pack.stream.chunks:
-                self._endpoint.sender.large_event_left(pack.stream)
+                self._endpoint.sender.laggards.large_event_left(pack.stream)
                 self._endpoint.room.notify_all()
         if not waiting:
             self._waiting.pop(flow, None)

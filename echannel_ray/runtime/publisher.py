@@ -12,7 +12,7 @@ from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PICKLED, PLAIN,
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.gathering import Gather
 from echannel_ray.protocol.messages import Membership, UnregisterProducer
-from echannel_ray.protocol.sending import BLOCK, DROP_NEWEST, DROP_OLDEST, NEVER, RAISE, Recipient
+from echannel_ray.protocol.streams import BLOCK, DROP_NEWEST, DROP_OLDEST, NEVER, RAISE, Recipient
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.mailbox import Gap, LocalEvent, LocalGap, Mailbox, producer_name
 from echannel_ray.runtime.outgoing import Large

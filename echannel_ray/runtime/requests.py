@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +18,13 @@ if TYPE_CHECKING:
 class Request(Waiter):
     """One question; requests are such that asking twice does no harm."""
 
-    __slots__ = ("answer", "payload")
+    __slots__ = ("answer", "is_awaited", "payload")
 
     def __init__(self, payload: bytes) -> None:
         super().__init__()
         self.payload = payload
         self.answer: bytes | errors.EChannelError | None = None
+        self.is_awaited = True
 
 
 class Requests:
@@ -73,10 +73,14 @@ class Requests:
         return wire.decode(request.answer)
 
     def tell(self, message: object) -> None:
-        """Ask without waiting; nobody wants the answer."""
+        """Ask without waiting. The answer only ends that it is asked again."""
         request = Request(wire.encode(message))
+        request.is_awaited = False
         with self._endpoint.lock:
-            self._put(0, request)
+            number = self._next
+            self._next += 1
+            self._open[number] = request
+            self._put(number, request)
         self._endpoint.outgoing.write()
 
     def answered(self, number: int, payload: bytes) -> None:
@@ -85,10 +89,12 @@ class Requests:
         if request is not None:
             request.answer = payload
             request.set()
+            if not request.is_awaited:
+                del self._open[number]
 
     def repeat(self) -> None:
         """The link is a new one; under the endpoint's lock."""
-        for number, request in self._open.items():
+        for number, request in [*self._open.items()]:
             if not request.done:
                 self._put(number, request)
 

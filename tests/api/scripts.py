@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,30 +30,38 @@ class Ended:
     seconds_after_last_line: float
 
 
-def run(body: str, *arguments: str, timeout: float = 90) -> Ended:
-    """Run it as `__main__`, and wait until it has ended. It prints `done` when only its exit is left."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "program.py")
-        path.write_text(PREAMBLE + dedent(body))
-        return _run([sys.executable, str(path), *arguments], timeout)
+def run(body: str, *arguments: str, timeout: float = 90, finds_no_ray: bool = False) -> Ended:
+    """Run it as `__main__`, and wait until it has ended. It prints `done` when only its exit is left.
 
-
-def _run(command: Sequence[str], timeout: float) -> Ended:
+    `finds_no_ray`: its `ray.init()` starts a Ray of its own.
+    """
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+    # Short, and with Ray's own files: see tests/conftest.py.
+    with tempfile.TemporaryDirectory(prefix="ec", ignore_cleanup_errors=True) as directory:
+        if finds_no_ray:
+            environment["RAY_TMPDIR"] = directory
+        path = Path(directory, "program.py")
+        path.write_text(PREAMBLE + dedent(body))
+        return _run([sys.executable, str(path), *arguments], environment, timeout)
+
+
+def _run(command: Sequence[str], environment: dict[str, str], timeout: float) -> Ended:
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     lines: list[str] = []
     done_at = time.monotonic()
-    deadline = time.monotonic() + timeout
+    killer = threading.Timer(timeout, process.kill)
+    killer.start()
     try:
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
             if line.strip() == "done":
                 done_at = time.monotonic()
-        process.wait(max(0.1, deadline - time.monotonic()))
+        process.wait()
     finally:
+        killer.cancel()
         process.kill()
     return Ended(process.returncode, "".join(lines), time.monotonic() - done_at)

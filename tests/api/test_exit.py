@@ -31,7 +31,7 @@ def test_published_and_gone(nodes, channel):
 producer = channel.producer()
 for number in range(50_000):
     producer.publish(number)
-print("done")
+print("done", flush=True)
             """,
             nodes.address,
             channel.name,
@@ -64,7 +64,7 @@ producer = channel.producer()
 delivery = producer.deliver("x")
 producer.publish("y")
 assert entered.wait(10)
-print("done")
+print("done", flush=True)
         """,
         nodes.address,
         channel.name,
@@ -85,7 +85,7 @@ try:
     while True:
         producer.publish(bytes(1 << 20))
 except ec.Overloaded:
-    print("done")
+    print("done", flush=True)
         """,
         nodes.address,
         channel.name,
@@ -137,7 +137,7 @@ with answers.subscribe() as subscription, channel.producer() as producer:
     ask(actor, forward, answers)
     trade, price, name = subscription.get(timeout=20)
 assert type(trade) is Trade and trade.side is Side.BUY and (price, name) == (42, "BUY")
-print("done")
+print("done", flush=True)
         """,
         nodes.address,
         channel.name,
@@ -198,7 +198,7 @@ producer.drain(20)
 subscription.drain(20)
 assert inbox.items.count("child's own") == 6 and "from the child" not in inbox.items
 assert producer.deliver("delivered").result(20).consumers == 3
-print("done")
+print("done", flush=True)
         """,
         nodes.address,
         channel.name,
@@ -230,11 +230,34 @@ for turn in range(2):
             raise AssertionError("it should have failed")
     assert time.monotonic() - began < 5
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-print("done")
-        """
+print("done", flush=True)
+        """,
+        finds_no_ray=True,
     )
     assert ended.code == 0, ended.output
     assert ended.seconds_after_last_line < 10
+
+
+def test_a_driver_that_leaves_ray_and_comes_back(nodes, channel):
+    """The cluster goes on meanwhile: what was open stays so."""
+    inbox = Inbox()
+    with channel.subscribe(inbox):
+        ended = run(
+            JOIN
+            + """
+producer = channel.producer()
+producer.publish("before")
+ray.shutdown()
+ray.init(address=sys.argv[1], log_to_driver=False)
+producer.publish("after")
+publish_all(None, ec.channel(sys.argv[2]), ["again"])
+print("done", flush=True)
+            """,
+            nodes.address,
+            channel.name,
+        )
+        assert ended.code == 0, ended.output
+        assert sorted(inbox.wait(3)) == ["after", "again", "before"]
 
 
 def test_the_directory_is_private(nodes):

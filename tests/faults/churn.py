@@ -55,7 +55,9 @@ class Visitor(Process):
                 producer.publish_many([b"." * choose.randrange(500)] * choose.randrange(50))
             if choose.random() < 0.2:
                 self._stopping.wait(choose.random() / 5)
-            for each in choose.sample([*subscriptions, *producers], choose.randrange(len(subscriptions) + len(producers) + 1)):
+            for each in choose.sample(
+                [*subscriptions, *producers], choose.randrange(len(subscriptions) + len(producers) + 1)
+            ):
                 each.close()
 
     def finish(self) -> int:

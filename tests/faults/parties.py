@@ -102,9 +102,7 @@ class Consumer(Process):
         self._subscriptions: dict[str, ec.Subscription] = {}
         self._released = threading.Event()
 
-    def subscribe(
-        self, channel: str, pause_seconds: float = 0.0, hold: bool = False, group: str | None = None
-    ) -> None:
+    def subscribe(self, channel: str, pause_seconds: float = 0.0, hold: bool = False, group: str | None = None) -> None:
         checker = self._checkers[channel] = Checker()
         if group is not None:
             checker.numbers = []

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import psutil
@@ -85,6 +85,16 @@ def kill(pid: int) -> None:
         wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process does nothing meanwhile, but its links stay."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 def seconds_until(predicate: Callable[[], object], timeout: float = BACK_SECONDS) -> float:
     """How long it took until it held."""
     began = time.monotonic()
@@ -112,7 +122,9 @@ def seconds_until_flowing(
     try:
         return seconds_until(is_flowing, timeout)
     except TimeoutError as error:
-        raise TimeoutError(f"{error}: published {before}, since then {published(loads.values())}, arrived {seen}") from None
+        raise TimeoutError(
+            f"{error}: published {before}, since then {published(loads.values())}, arrived {seen}"
+        ) from None
 
 
 def check_all_arrived(loads: dict[int, Handle], consumers: Iterable[Handle], channel: str) -> int:

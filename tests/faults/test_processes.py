@@ -57,7 +57,9 @@ def test_of_a_killed_producer_arrives_a_gapless_prefix_and_nothing_stays(scene: 
     flows = [scene.concentrator(node).flows for node in (first, second)]
     kill(ray.get(dying.pid.remote()))
     for consumer, held in zip(consumers, before, strict=True):
-        wait_until(lambda c=consumer, n=held: ray.get(c.holdings.remote())["received_streams"] == n["received_streams"] - 1)
+        wait_until(
+            lambda c=consumer, n=held: ray.get(c.holdings.remote())["received_streams"] == n["received_streams"] - 1
+        )
         assert ray.get(consumer.holdings.remote())["received_flows"] == held["received_flows"] - 1
     for node, count in zip((first, second), flows, strict=True):
         wait_until(lambda node=node, count=count: scene.concentrator(node).flows == count - 1)

@@ -19,8 +19,8 @@ from tests.faults.scene import (
     check_all_arrived,
     kill,
     seconds_until_flowing,
+    stopped,
 )
-
 
 DELIVERED_BY = 1_000_000
 
@@ -78,7 +78,9 @@ def test_nothing_is_lost_doubled_or_reordered_and_service_is_back(scene: Scene, 
                 print(f"\n  kill -9 of {victims}: events flow after {flowing:.2f} s, subscribe() returned after "
                       f"{opened:.2f} s", end="")  # fmt: skip
     with capsys.disabled():
-        print(f"\n  {delivering.count} deliveries meanwhile, of which the longest took {delivering.longest:.2f} s", end="")
+        print(
+            f"\n  {delivering.count} deliveries meanwhile, of which the longest took {delivering.longest:.2f} s", end=""
+        )
     assert check_all_arrived(loads, consumers, "events") > 0
     for consumer in consumers:
         assert ray.get(consumer.faults.remote("delivered")) == []
@@ -143,3 +145,23 @@ def test_time_limits_hold_while_a_part_is_away(scene: Scene):
     assert ray.get(consumer.faults.remote("waited")) == []
     assert longest < 0.5
     subscription.close()
+
+
+def test_a_subscription_that_was_given_up_during_an_outage_holds_up_nobody(scene: Scene):
+    """Its producer has not confirmed it when its concentrator dies, and its time is over before that is back."""
+    first, second = scene.cluster.nodes
+    consumers = [scene.consumer(first, "given-up")]
+    loads = {1: scene.load(second, 1, "given-up", size_bytes=1000, burst=100)}
+    channel = ec.channel("given-up", namespace=scene.namespace)
+    seconds_until_flowing(loads, consumers, "given-up")
+    with stopped(ray.get(loads[1].pid.remote())), ThreadPoolExecutor(1) as pool:
+        subscribing = pool.submit(channel.subscribe, timeout=0.6)
+        with pytest.raises(TimeoutError):
+            subscribing.result(0.3)  # by then the manager waits for the producer
+        kill(scene.concentrator(first).pid)
+        with pytest.raises(TimeoutError):
+            subscribing.result(BACK_SECONDS)
+    wait_until(lambda: channel.stats().consumers == 1)
+    wait_until(lambda: ray.get(loads[1].holdings.remote())["recipients"] == 1)
+    seconds_until_flowing(loads, consumers, "given-up")
+    check_all_arrived(loads, consumers, "given-up")

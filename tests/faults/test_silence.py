@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import ray
-
 from ray._private.node import Node
 
 from tests.clusters import wait_until
 from tests.faults.proxy import put_between
-from tests.faults.scene import Scene, check_all_arrived, seconds_until, seconds_until_flowing
+from tests.faults.scene import Scene, check_all_arrived, seconds_until, seconds_until_flowing, stopped
 
 SILENT_SECONDS = 2.0  # the soak has longer ones
-
-
-@contextlib.contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """A process does nothing meanwhile, but its links stay."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def stage(scene: Scene, channel: str) -> tuple[dict[int, Any], list[Any]]:
@@ -63,7 +48,9 @@ def test_processes_that_are_stopped_for_a_while_are_suspected_and_held(
             assert scene.concentrator(first).peers == 1
         back = seconds_until_flowing(loads, consumers, "stopped")
         with capsys.disabled():
-            print(f"\n  SIGSTOP of {who}: suspected after {noticed:.2f} s, events flow {back:.2f} s after SIGCONT", end="")
+            print(
+                f"\n  SIGSTOP of {who}: suspected after {noticed:.2f} s, events flow {back:.2f} s after SIGCONT", end=""
+            )
         wait_until(lambda: not scene.concentrator(second).suspected_endpoints and not suspected_peers(scene, first))
     check_all_arrived(loads, consumers, "stopped")
 

@@ -9,7 +9,8 @@ from echannel_ray.protocol.flows import FlowSender
 from echannel_ray.protocol.gathering import PLAIN, Columns
 from echannel_ray.protocol.messages import Consumer
 from echannel_ray.protocol.receiving import Delivered, Receiver
-from echannel_ray.protocol.sending import Sender, SenderStream
+from echannel_ray.protocol.sending import Sender
+from echannel_ray.protocol.streams import SenderStream
 
 
 class Bench:

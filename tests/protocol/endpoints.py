@@ -10,7 +10,8 @@ from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowReceiver, FlowSender, SentPack
 from echannel_ray.protocol.gathering import PICKLED, PLAIN, Columns, Gather
 from echannel_ray.protocol.receiving import Delivered, Receiver, Reception
-from echannel_ray.protocol.sending import BLOCK, NEVER, RAISE, Recipient, Sender, SenderStream
+from echannel_ray.protocol.sending import Sender
+from echannel_ray.protocol.streams import BLOCK, NEVER, RAISE, Recipient, SenderStream
 from tests.protocol.network import End, Network
 from tests.protocol.published import Event, Published, Subscription, split
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from echannel_ray.protocol import frames
-from echannel_ray.protocol.sending import BLOCK, RAISE
+from echannel_ray.protocol.streams import BLOCK, RAISE
 
 if TYPE_CHECKING:
     from tests.protocol.published import Published, Subscription

@@ -9,7 +9,7 @@ from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowSender
 from echannel_ray.protocol.gathering import PLAIN, Columns
 from echannel_ray.protocol.receiving import Delivered
-from echannel_ray.protocol.sending import SenderStream
+from echannel_ray.protocol.streams import SenderStream
 
 
 class Event(tuple):

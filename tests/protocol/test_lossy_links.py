@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from echannel_ray.protocol.sending import BLOCK, DROP_NEWEST, DROP_OLDEST, RAISE
+from echannel_ray.protocol.streams import BLOCK, DROP_NEWEST, DROP_OLDEST, RAISE
 from tests.protocol.promises import check
 from tests.protocol.simulation import World
 

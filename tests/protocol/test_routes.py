@@ -7,7 +7,7 @@ import pytest
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.gathering import BUFFERS, GAP, PICKLED, PLAIN, Gather
 from echannel_ray.protocol.receiving import Delivered
-from echannel_ray.protocol.sending import BLOCK
+from echannel_ray.protocol.streams import BLOCK
 from tests.protocol.direct import Bench, seen
 
 

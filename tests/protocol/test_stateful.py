@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from echannel_ray.protocol.sending import OVERFLOW_POLICIES
+from echannel_ray.protocol.streams import OVERFLOW_POLICIES
 from tests.protocol.promises import check
 from tests.protocol.simulation import World
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from echannel_ray.protocol.receiving import Delivered
-from echannel_ray.protocol.sending import BLOCK, DROP_NEWEST, DROP_OLDEST, NEVER
+from echannel_ray.protocol.streams import BLOCK, DROP_NEWEST, DROP_OLDEST, NEVER
 from tests.protocol.direct import Bench, seen
 
 

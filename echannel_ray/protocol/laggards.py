@@ -1,0 +1,102 @@
+"""Recipients that lag behind where their producer drops: each has a route of its own until it has caught up.
+
+Rules:
+
+* A recipient begins to lag when an event finds its window full. What was dropped for it is told it as a gap, in its place.
+* `drop_newest`: it gets nothing more until half of its window is free. `drop_oldest`: what is new waits in a backlog of a
+  window's size, from which the oldest are dropped.
+* With nothing outstanding it comes back to the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from echannel_ray.protocol.frames import CHUNK_BYTES
+from echannel_ray.protocol.gathering import GAP
+from echannel_ray.protocol.streams import DROP_NEWEST, Recipient, SenderStream, Unhandled
+
+if TYPE_CHECKING:
+    from echannel_ray.protocol.sending import Sender
+
+
+class Laggards:
+    """One per endpoint that sends."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def begin(self, stream: SenderStream, recipient: Recipient) -> None:
+        recipient.lagging = True
+        recipient.left_mark = stream.published_bytes
+        # Its `first_sequence` stays: what the plain route carried may be lost, and has to arrive before what comes now.
+        self._sender.give_own_route(recipient)
+        stream.laggards.append(recipient)
+        self._sender.reroute(stream)
+
+    def offer(self, stream: SenderStream, recipient: Recipient, event: Unhandled) -> bool:
+        """An event for a laggard: sent, kept or dropped; False where it was dropped."""
+        room = recipient.has_room(event.size_bytes, stream.window_bytes)
+        if stream.overflow == DROP_NEWEST:
+            if room and recipient.gap is None:
+                self._send_own(stream, recipient, event)
+                return True
+            self._note_gap(stream, recipient, event)
+            return False
+        if room and not recipient.backlog and recipient.gap is None:
+            self._send_own(stream, recipient, event)
+            return True
+        recipient.backlog.append(event)
+        recipient.backlog_bytes += event.size_bytes
+        while recipient.backlog_bytes > stream.window_bytes and len(recipient.backlog) > 1:
+            oldest = recipient.backlog.popleft()
+            recipient.backlog_bytes -= oldest.size_bytes
+            self._note_gap(stream, recipient, oldest)
+        return True
+
+    def _note_gap(self, stream: SenderStream, recipient: Recipient, event: Unhandled) -> None:
+        stream.dropped += 1
+        recipient.dropped += 1
+        first = recipient.gap[0] if recipient.gap else event.sequence
+        recipient.gap = (first, event.sequence, event.mark)
+
+    def _send_own(self, stream: SenderStream, recipient: Recipient, event: Unhandled) -> None:
+        route = recipient.route
+        assert route is not None
+        route.declare(stream)
+        route.gather.add(route.number, event.sequence, event.mark, event.kind, event.event, event.size_bytes)
+        recipient.sent.append(Unhandled(event.mark, event.size_bytes, event.sequence, event.kind, None, False))
+        recipient.sent_bytes += event.size_bytes
+
+    def pump(self, stream: SenderStream, recipient: Recipient) -> None:
+        """A laggard has room again: tell it what it missed, send what was kept, and let it come back to the others."""
+        if stream.chunks or recipient.outstanding_bytes > stream.window_bytes // 2:
+            return
+        route = recipient.route
+        assert route is not None
+        if recipient.gap is not None:
+            first, last, mark = recipient.gap
+            recipient.gap = None
+            route.declare(stream)
+            route.gather.settle()
+            route.gather.add(route.number, first, mark, GAP, last)
+            recipient.sent.append(Unhandled(mark, 0, last, GAP, None, False))
+        while recipient.backlog and recipient.has_room(recipient.backlog[0].size_bytes, stream.window_bytes):
+            event = recipient.backlog.popleft()
+            recipient.backlog_bytes -= event.size_bytes
+            self._send_own(stream, recipient, event)
+            if event.size_bytes > CHUNK_BYTES:
+                return  # and go on when it has left: see `large_event_left`
+        if not recipient.backlog and not recipient.sent and recipient.outstanding_bytes == 0:
+            self._sender.settle(stream)
+            recipient.lagging = False
+            recipient.handled_mark = recipient.left_mark = stream.published_bytes
+            stream.laggards.remove(recipient)
+            self._sender.leave_own_routes(recipient)
+            self._sender.reroute(stream)
+
+    def large_event_left(self, stream: SenderStream) -> None:
+        """The last chunk of a large event has left: what is behind it may follow."""
+        stream.refresh_limit()
+        for recipient in [*stream.laggards]:
+            self.pump(stream, recipient)
