@@ -49,8 +49,8 @@ _HOMES = {
     "event_channel": ("EventChannel", "channel"),
     "errors": (
         "ChannelDeleted", "Closed", "DeliveryFailed", "Disconnected", "EChannelError", "InvalidName", "MasterLost",
-        "ModulatorQuarantined", "ModulatorRefused", "NotAuthorised", "NotSerialisable", "Overloaded", "ServiceNotGranted",
-        "StaleVersion", "TypeMismatch", "VersionMismatch",
+        "ModulatorQuarantined", "ModulatorRefused", "NotAuthorised", "NotSerialisable", "Overloaded",
+        "ServiceNotGranted", "StaleVersion", "TypeMismatch", "VersionMismatch",
     ),
     "options": ("Packing",),
     "producer": ("Producer",),

@@ -1,4 +1,7 @@
-"""The errors of the public API: each says whose act caused it, carries its facts, survives pickling, and says what to do next."""
+"""The errors of the public API.
+
+Each says whose act caused it, carries its facts as attributes, survives pickling, and says what to do next.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ class Overloaded(EChannelError):
 
 
 class DeliveryFailed(EChannelError):
-    """Consumers failed to handle a delivered event: `.failures` has one `Failure` for each, `.handled` counts the others."""
+    """Consumers did not handle a delivered event: `.failures` has a `Failure` for each, `.handled` counts the others."""
 
 
 class ServiceNotGranted(EChannelError):

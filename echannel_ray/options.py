@@ -10,7 +10,7 @@ DEFAULT_WINDOW_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Packing:
-    """How events are packed: a pack leaves with `degree` events, or when its first one has waited for `interval_seconds`."""
+    """A pack leaves with `degree` events, or when its first one has waited for `interval_seconds`."""
 
     degree: int = 256
     interval_seconds: float = 0.002

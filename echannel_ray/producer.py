@@ -22,7 +22,7 @@ class Producer(Publisher):
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "a producer belongs to its process: pass the channel instead, and call channel.producer() in the other process"
+            "a producer belongs to its process: pass the channel instead, and call channel.producer() there"
         )
 
     def __repr__(self) -> str:

@@ -207,7 +207,7 @@ def _ray_identity() -> tuple[str, str]:
 
 
 def connect(namespace: str = DEFAULT_NAMESPACE, address: str | None = None, *, managers: int = 2) -> Session:
-    """Join a namespace, and make it the one that later calls use. Starts what is missing: Ray, name server, managers, concentrator.
+    """Join a namespace, and make it the one that later calls use. Starts what is missing, Ray included.
 
     `managers` is how many channel managers a namespace gets that does not exist yet.
     """
@@ -285,8 +285,8 @@ def status(namespace: str | None = None) -> Any:
 def _ensure_ray(address: str | None) -> None:
     if _is_ray_client():
         raise errors.Disconnected(
-            "this driver is a Ray Client (ray://), which is not in the cluster: event channels need a driver or job on a "
-            "node of the cluster, or a gateway (session.gateway()) for clients outside"
+            "this driver is a Ray Client (ray://), which is not in the cluster: event channels need a driver or job on "
+            "a node of the cluster, or a gateway (session.gateway()) for clients outside"
         )
     if not ray.is_initialized():
         ray.init(address=address)

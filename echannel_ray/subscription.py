@@ -39,16 +39,17 @@ class Subscription:
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "a subscription belongs to its process: pass the channel instead, and call channel.subscribe() in the other process"
+            "a subscription belongs to its process: pass the channel instead, and call channel.subscribe() there"
         )
 
     def __repr__(self) -> str:
-        return f"<subscription {self._mailbox.number} of channel {self._mailbox.channel!r}{' (closed)' if self._closed else ''}>"
+        state = " (closed)" if self._closed else ""
+        return f"<subscription {self._mailbox.number} of channel {self._mailbox.channel!r}{state}>"
 
     # ---- pulling ----
 
     def get(self, timeout: float | None = None) -> Any:
-        """The next event, waiting for it up to `timeout` seconds (`TimeoutError`). Gaps are passed over (see `messages`)."""
+        """The next event, waiting up to `timeout` seconds (`TimeoutError`). Gaps go to `on_error` (see `messages`)."""
         deadline = deadline_of(timeout)
         while True:
             try:
@@ -121,7 +122,7 @@ class Subscription:
         await asyncio.get_running_loop().run_in_executor(None, self.reset, modulator, demodulator)
 
     def drain(self, timeout: float | None = None) -> None:
-        """Wait until all that has arrived is handled. Inside its own handler, which can't wait for itself, it returns at once."""
+        """Wait until all that has arrived is handled. In its own handler, which can't wait for itself: not at all."""
         self._check_open()
         deadline = deadline_of(timeout)
         if self._mailbox.is_current_thread():

@@ -144,7 +144,8 @@ class FlowSender:
         assert self.kept_bytes == sum(pack.size_bytes for pack in self.kept)
         assert numbers == list(range(self.last_sent - len(numbers) + 1, self.last_sent + 1)), numbers
         assert not numbers or numbers[0] == self.lowest_acked + 1, (numbers[0], self.acked)
-        assert set(self.acked) == set(self.members) and all(self.members.values())
+        assert set(self.acked) == set(self.members)
+        assert all(self.members.values())
 
 
 class FlowReceiver:

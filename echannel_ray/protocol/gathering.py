@@ -1,4 +1,4 @@
-"""The pack that a flow is gathering: events of any of its streams, as columns, so that a whole pack is encoded in one call."""
+"""The pack that a flow is gathering: events of any of its streams, in columns, to be encoded in one call."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class Gather:
     """
 
     __slots__ = (
-        "_after_large", "_run_start", "control", "counts", "due_at", "events", "firsts", "gathered_bytes", "has_large", "kind", "kinds", "marks",
-        "stream", "stream_of_route", "streams", "was_left",
+        "_after_large", "_run_start", "control", "counts", "due_at", "events", "firsts", "gathered_bytes", "has_large",
+        "kind", "kinds", "marks", "stream", "stream_of_route", "streams", "was_left",
     )  # fmt: skip
 
     def __init__(self) -> None:

@@ -2,9 +2,9 @@
 
 Rules:
 
-* A recipient begins to lag when an event finds its window full. What was dropped for it is told it as a gap, in its place.
-* `drop_newest`: it gets nothing more until half of its window is free. `drop_oldest`: what is new waits in a backlog of a
-  window's size, from which the oldest are dropped.
+* A recipient begins to lag when an event finds its window full. Of what was dropped it gets a gap, in its place.
+* `drop_newest`: it gets nothing more until half of its window is free. `drop_oldest`: what is new waits in a
+  backlog of a window's size, from which the oldest are dropped.
 * With nothing outstanding it comes back to the others.
 """
 
@@ -27,6 +27,7 @@ class Laggards:
         self._sender = sender
 
     def begin(self, stream: SenderStream, recipient: Recipient) -> None:
+        """Its window is full: from here on it is served apart from the others."""
         recipient.lagging = True
         recipient.left_mark = stream.published_bytes
         # Its `first_sequence` stays: what the plain route carried may be lost, and has to arrive before what comes now.

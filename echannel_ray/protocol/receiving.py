@@ -413,9 +413,11 @@ class Receiver:
         """Raise AssertionError where the state contradicts itself."""
         for (endpoint, number), stream in self.streams.items():
             assert (stream.endpoint, stream.number) == (endpoint, number)
-            assert stream.receptions and set(stream.receptions) <= self.subscriptions
+            assert stream.receptions
+            assert set(stream.receptions) <= self.subscriptions
         for (endpoint, _), route in self.routes.items():
-            assert route.stream.endpoint == endpoint and route.receptions
+            assert route.stream.endpoint == endpoint
+            assert route.receptions
         for assembly in self.assemblies.values():
             assert assembly.arrived_bytes < len(assembly.buffer)
         for stream in self._ending:

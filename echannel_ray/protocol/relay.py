@@ -106,7 +106,7 @@ class Relay:
                 self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
 
     def peer_attached(self, node: int, link: Link) -> None:
-        """The link to another node's concentrator is up: say again what it may have missed, and have its flows probed."""
+        """The link to another node is up: say again what it may have missed, and have its flows probed."""
         self.peers[node] = link
         self.gone_nodes.discard(node)
         for endpoint in self.departed:
@@ -342,7 +342,7 @@ class Relay:
             self._send(route.upstream, frames.ACK, fixed)
 
     def _forget(self, endpoint: int) -> bool:
-        """Drop an endpoint as source and destination, and tell those of our links that know it; say whether anybody did."""
+        """Drop an endpoint as source and destination, and tell those links that know it; whether any did."""
         tell: set[Link | None] = set()
         known = False
         gone = frames.NUMBER.pack(endpoint)

@@ -158,9 +158,11 @@ class Sender:
         return route
 
     def give_own_route(self, recipient: Recipient) -> None:
+        """Serve it apart from the plain recipients."""
         recipient.route = self._make_route([recipient])
 
     def leave_own_routes(self, recipient: Recipient) -> None:
+        """It is served with the others again, or not at all."""
         self._leave(recipient.route)
         self._leave(recipient.redelivery_route)
         recipient.route = recipient.redelivery_route = None
@@ -209,7 +211,10 @@ class Sender:
         return ended
 
     def is_last_trace(self, flow: FlowSender) -> bool:
-        """Whether a stream has used no other flow since: were this one forgotten, its recipients would not hear of our death."""
+        """Whether a stream has used no other flow since.
+
+        Were this one forgotten, its recipients would not hear of our death.
+        """
         for stream in self.streams.values():
             if flow in stream.flows:
                 routes = (stream.route, *(r.route for r in stream.recipients.values()))
@@ -238,7 +243,8 @@ class Sender:
             stream.route.declare(stream)
             stream.route.gather.add(stream.route.number, sequence, mark, kind, event, size_bytes)
         for recipient in stream.laggards:
-            dropped |= not self.laggards.offer(stream, recipient, Unhandled(mark, size_bytes, sequence, kind, event, False))
+            unhandled = Unhandled(mark, size_bytes, sequence, kind, event, False)
+            dropped |= not self.laggards.offer(stream, recipient, unhandled)
         for name in stream.groups:
             if not self._has_room(stream, name, size_bytes) and stream.overflow in (DROP_NEWEST, DROP_OLDEST):
                 stream.dropped += 1

@@ -16,7 +16,7 @@ OVERFLOW_POLICIES = (BLOCK, RAISE, DROP_NEWEST, DROP_OLDEST)
 
 
 class Unhandled:
-    """An event that left for a single recipient and was not reported handled; the event itself is kept for members of groups only."""
+    """An event that left for a single recipient and was not reported handled; kept itself for groups only."""
 
     __slots__ = ("event", "kind", "mark", "redelivered", "sequence", "size_bytes")
 
@@ -63,7 +63,8 @@ class Recipient:
     """One subscription in another process, as one stream sees it."""
 
     __slots__ = (
-        "backlog", "backlog_bytes", "consumer", "dropped", "endpoint", "first_mark", "first_sequence", "gap", "handled_mark",
+        "backlog", "backlog_bytes", "consumer", "dropped", "endpoint", "first_mark", "first_sequence", "gap",
+        "handled_mark",
         "lagging", "leaving", "left_mark", "node", "redelivery_route", "route", "sent", "sent_bytes", "subscription",
     )  # fmt: skip
 
