@@ -98,6 +98,8 @@ class Concentrator:
         host = _own_host(self._ray_node_id)
         # The certificate comes with joining, and joining names the port: so the port is taken first.
         probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # As the listener's: both may be bound at once, so nobody else gets the port before it listens.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, 0))
         port = probe.getsockname()[1]
         self._info = ConcentratorInfo(
@@ -111,9 +113,9 @@ class Concentrator:
             incarnation=self._incarnation,
         )
         directory, credentials = await self._ask_until_answered(name_server_name(self._namespace), "join", self._info)
-        probe.close()
         self._take_credentials(credentials)
         listener = TcpListener(host, port, credentials)
+        probe.close()
         await self._take_directory(directory)
         return listener
 

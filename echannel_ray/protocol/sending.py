@@ -323,10 +323,10 @@ class Sender:
         if recipient is None:
             return
         if final and recipient.consumer.group is None:
-            # Its process knows of no such subscription: it was closed, or given up before it was there. It must hold up nobody.
-            self._settle(stream)
+            # Its process knows of no such subscription: it was closed, or given up early. It must hold up nobody.
+            self.settle(stream)
             self._drop(stream, recipient)
-            self._reroute(stream)
+            self.reroute(stream)
             return
         recipient.handled_mark = max(recipient.handled_mark, mark)
         if recipient.route is None:

@@ -313,10 +313,13 @@ class Incoming:
         if stream is not None:
             if flags & frames.IS_FINAL:
                 endpoint.flush_all()  # the stream may change its route
+            limit = stream.limit_bytes
             endpoint.sender.credited(stream, consumer, subscription, mark, bool(flags & frames.IS_FINAL))
             if stream.limit_bytes < 0:
                 endpoint.flush_all()
-            if endpoint.blocked_publishers or endpoint.draining:
+            # Of many consumers only the slowest one's report lets the publisher go on: the others need not wake it.
+            has_moved = stream.limit_bytes != limit or limit < 0
+            if has_moved and (endpoint.blocked_publishers or endpoint.draining):
                 endpoint.room.notify_all()
 
     def _on_credit_wanted(self, flags: int, body: memoryview) -> None:

@@ -311,19 +311,23 @@ class Publisher:
         with self._lock:
             self._waiting += 1
         try:
-            while not self._room_came(size, deadline, timeout):
-                pass  # and ask again
+            # Consumers report each quarter of a window by themselves. To ask is for an event that needs more room than that,
+            # and for a report that was lost.
+            ask = size > self.stream.window_bytes // 4
+            while not self._room_came(size, deadline, timeout, ask):
+                ask = True
         finally:
             with self._lock:
                 self._waiting -= 1
                 self._blocked_milliseconds += int(1000 * (time.monotonic() - began))
 
-    def _room_came(self, size: int, deadline: float | None, timeout: float | None) -> bool:
+    def _room_came(self, size: int, deadline: float | None, timeout: float | None, ask: bool) -> bool:
         endpoint = self.endpoint
         with self._lock:
             endpoint.blocked_publishers += 1
             endpoint.flush_all()
-            self.ask_for_credit()
+            if ask:
+                self.ask_for_credit()
         try:
             endpoint.outgoing.write()
             endpoint.crew.step_aside()

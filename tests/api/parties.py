@@ -1,4 +1,4 @@
-"""Who takes part in the tests of the public API: actors that run what a test asks of them, and a handler that collects."""
+"""Who takes part in the tests of the public API: actors that do what a test asks of them, and handlers that collect."""
 
 from __future__ import annotations
 

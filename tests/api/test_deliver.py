@@ -157,9 +157,8 @@ async def test_awaited(near, channel):
         done.result(timeout=10)
         assert (await done).consumers == 1
     ask(near, lambda party: party.kept.pop("subscription").close())
-    with channel.subscribe(fail), channel.producer() as producer:
-        with pytest.raises(ec.DeliveryFailed):
-            await producer.deliver(3)
+    with channel.subscribe(fail), channel.producer() as producer, pytest.raises(ec.DeliveryFailed):
+        await producer.deliver(3)
 
 
 async def _await(delivery):

@@ -221,7 +221,12 @@ for turn in range(2):
     assert pulled.get(timeout=10) == turn and inbox.wait(1) == [turn]
     ray.shutdown()
     began = time.monotonic()
-    for call in (lambda: producer.publish("x"), lambda: producer.publish(b"x"), producer.drain, lambda: pulled.get(timeout=20)):
+    for call in (
+        lambda: producer.publish("x"),
+        lambda: producer.publish(b"x"),
+        producer.drain,
+        lambda: pulled.get(timeout=20),
+    ):
         try:
             call()
         except ec.EChannelError as error:

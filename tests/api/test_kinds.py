@@ -22,16 +22,38 @@ import echannel_ray as ec
 from tests.api import kinds
 from tests.api.parties import Inbox, ask
 
-EVENTS = [
-    None, True, False, 0, -1, 2**63, -(2**63), 2**200, 1.5, float("inf"), "", "text", "ünïcode \U0001f600", "\ud800", b"", b"bytes",
-    bytearray(b"changeable"), (), (1,), (1, [2, (3, {4})]), [], [[]], {}, {"a": (1, 2)}, {1: "one", (2, 3): [4]}, set(), {1, 2}, frozenset({(1,)}),
-    1 + 2j, range(3), slice(1, 2), ..., NotImplemented, int, kinds.Side.BUY, kinds.Access.READ | kinds.Access.WRITE, [kinds.Side.SELL],
-    kinds.Point(1, kinds.Point(2, 3)), kinds.Trade("X", (1, 2)), {"trade": [kinds.Trade("Y", None)]}, kinds.Record("r", {1}),
-    kinds.Model(name="m", values=[1, 2]), datetime.datetime(2024, 2, 29, 12, 30, tzinfo=datetime.timezone.utc), datetime.date(2024, 1, 1),
-    datetime.timedelta(days=1, microseconds=1), decimal.Decimal("1.10"), fractions.Fraction(1, 3), uuid.UUID(int=7), pathlib.PurePosixPath("/a/b"),
-    collections.OrderedDict(b=1, a=2), collections.Counter("aab"), collections.deque([1, 2], maxlen=5), collections.defaultdict(list, a=[1]),
-    np.float32(1.5), np.int64(7), np.datetime64("2024-01-01"), ValueError("x", 1),
+PLAIN = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    2**63,
+    -(2**63),
+    2**200,
+    1.5,
+    float("inf"),
+    1 + 2j,
+    "",
+    "text",
+    "\ud800",
+    b"",
+    b"bytes",
+]
+CONTAINERS = [
+    bytearray(b"changeable"), (), (1,), (1, [2, (3, {4})]), [], [[]], {}, {"a": (1, 2)}, {1: "one", (2, 3): [4]}, set(),
+    {1, 2}, frozenset({(1,)}), range(3), slice(1, 2), collections.OrderedDict(b=1, a=2), collections.Counter("aab"),
+    collections.deque([1, 2], maxlen=5), collections.defaultdict(list, a=[1]),
 ]  # fmt: skip
+OBJECTS = [
+    ..., NotImplemented, int, ValueError("x", 1), kinds.Side.BUY, kinds.Access.READ | kinds.Access.WRITE,
+    [kinds.Side.SELL], kinds.Point(1, kinds.Point(2, 3)), kinds.Trade("X", (1, 2)), {"trade": [kinds.Trade("Y", None)]},
+    kinds.Record("r", {1}), kinds.Model(name="m", values=[1, 2]), decimal.Decimal("1.10"), fractions.Fraction(1, 3),
+    datetime.datetime(2024, 2, 29, 12, 30, tzinfo=datetime.timezone.utc), datetime.date(2024, 1, 1), uuid.UUID(int=7),
+    datetime.timedelta(days=1, microseconds=1), pathlib.PurePosixPath("/a/b"), np.float32(1.5), np.int64(7),
+    np.datetime64("2024-01-01"),
+]  # fmt: skip
+EVENTS = [*PLAIN, *CONTAINERS, *OBJECTS]
 
 
 def same(a, b):

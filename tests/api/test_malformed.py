@@ -142,15 +142,15 @@ def test_errors_survive_ray(near, channel):
     assert (caught.value.channel, caught.value.consumer) == ("c", "x")
 
 
-ERRORS = [
-    "TypeMismatch", "NotSerialisable", "Overloaded", "DeliveryFailed", "ServiceNotGranted", "ModulatorRefused", "ModulatorQuarantined",
-    "MasterLost", "StaleVersion", "ChannelDeleted", "Closed", "InvalidName", "Disconnected", "VersionMismatch", "NotAuthorised",
-]  # fmt: skip
+ERRORS = """
+    TypeMismatch NotSerialisable Overloaded DeliveryFailed ServiceNotGranted ModulatorRefused ModulatorQuarantined
+    MasterLost StaleVersion ChannelDeleted Closed InvalidName Disconnected VersionMismatch NotAuthorised
+""".split()
 
 
-@pytest.mark.parametrize("name", ERRORS)
-def test_every_error_survives_pickling(name):
-    cls = getattr(ec, name)
+@pytest.mark.parametrize("error", ERRORS)
+def test_every_error_survives_pickling(error):
+    cls = getattr(ec, error)
     assert issubclass(cls, ec.EChannelError)
     again = pickle.loads(pickle.dumps(cls("do this", channel="c", failures=(ec.Failure("x", "y"),))))
     assert type(again) is cls

@@ -15,9 +15,9 @@ from ray._private.node import Node
 import echannel_ray as ec
 from echannel_ray.ids import node_number
 from echannel_ray.transport.unix import SocketDirectory
-from tests.clusters import on, wait_until
+from tests.clusters import on
 from tests.faults.parties import Process
-from tests.faults.scene import Scene, kill
+from tests.faults.scene import Scene, kill, wait_for
 
 CHANNELS = 5
 
@@ -55,9 +55,8 @@ class Visitor(Process):
                 producer.publish_many([b"." * choose.randrange(500)] * choose.randrange(50))
             if choose.random() < 0.2:
                 self._stopping.wait(choose.random() / 5)
-            for each in choose.sample(
-                [*subscriptions, *producers], choose.randrange(len(subscriptions) + len(producers) + 1)
-            ):
+            opened = [*subscriptions, *producers]
+            for each in choose.sample(opened, choose.randrange(len(opened) + 1)):
                 each.close()
 
     def finish(self) -> int:
@@ -104,7 +103,7 @@ def usage(scene: Scene) -> Usage:
 
 
 def visit(scene: Scene, processes: int, seconds: float, seed: int) -> tuple[int, int]:
-    """Have so many processes visit for so long, some killed and replaced meanwhile: how many visits, and how many were killed."""
+    """Have so many processes visit for so long, some killed and replaced: how many visits, and how many were killed."""
     choose = random.Random(seed)
     visitors = [_visitor(scene, choose) for _ in range(processes)]
     ray.get([visitor.begin.remote() for visitor in visitors], timeout=120)
@@ -121,7 +120,7 @@ def visit(scene: Scene, processes: int, seconds: float, seed: int) -> tuple[int,
             visitors[-1].begin.remote()
     visits = sum(ray.get([visitor.finish.remote() for visitor in visitors], timeout=120))
     for visitor in visitors:
-        wait_until(lambda visitor=visitor: not ray.get(visitor.own_threads.remote()))
+        wait_for([], visitor.own_threads)
     return visits, killed
 
 

@@ -93,8 +93,8 @@ class Proxy:
 def put_between(scene: Scene) -> Proxy:
     """Have the two concentrators linked through a proxy.
 
-    The one with the lower node number dials, at the port that the directory names for the other. So the directory gets another port: the
-    name server takes it for news of that concentrator; and the one that dials is started again, so that it dials anew.
+    The one with the lower node number dials, at the port that the directory names for the other. So the directory gets
+    another port (the name server takes it for news of that concentrator), and the one that dials is started again.
     """
     dialling, listening = sorted(scene.cluster.nodes, key=lambda node: node_number(node.node_id))
     server = ray.get_actor(bootstrap.name_server_name(scene.namespace), namespace=RAY_NAMESPACE)

@@ -59,7 +59,8 @@ class Scene:
     # ---- parts ----
 
     def status(self) -> Status:
-        return ec.status(self.namespace)
+        found: Status = ec.status(self.namespace)
+        return found
 
     def concentrator(self, node: Node) -> ConcentratorPart:
         """As it describes itself; `status()` would wait for all others too."""
@@ -93,6 +94,11 @@ def stopped(pid: int) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def wait_for(wanted: Any, method: Any, *args: Any) -> None:
+    """Ask an actor until it answers this."""
+    wait_until(lambda: ray.get(method.remote(*args)) == wanted)
 
 
 def seconds_until(predicate: Callable[[], object], timeout: float = BACK_SECONDS) -> float:
@@ -131,6 +137,6 @@ def check_all_arrived(loads: dict[int, Handle], consumers: Iterable[Handle], cha
     """Stop the load: every consumer has got everything, once and in order. How many events that were."""
     totals = dict(zip(loads, ray.get([load.stop.remote() for load in loads.values()], timeout=60), strict=True))
     for consumer in consumers:
-        wait_until(lambda consumer=consumer: ray.get(consumer.progress.remote(channel)) == totals, 30)
+        wait_for(totals, consumer.progress, channel)
         assert ray.get(consumer.faults.remote(channel)) == []
     return sum(totals.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from typing import Any
 
 import psutil
@@ -68,7 +69,7 @@ def test_memory_is_bounded_and_the_policies_hold(scene: Scene, capsys: pytest.Ca
     for policy in policies:
         channel = f"stuck-{policy}"
         wanted = total if policy.startswith("drop") else answers[policy]["True"]
-        wait_until(lambda channel=channel, wanted=wanted: accounted(stuck, channel) == wanted)
+        wait_until(partial(is_accounted, stuck, channel, wanted))
         gaps = ray.get(stuck.gaps.remote(channel))
         assert bool(gaps) == policy.startswith("drop")
         # What is missing is what the gaps say, in its place; and nothing came twice or late.
@@ -114,6 +115,7 @@ def resident(scene: Scene, producer: Any, consumer: Any) -> dict[str, int]:
     }
 
 
-def accounted(consumer: Any, channel: str) -> int:
+def is_accounted(consumer: Any, channel: str, wanted: int) -> bool:
+    """Whether so many events were handled, or dropped and told of."""
     stats = ray.get(consumer.stats.remote(channel))
-    return int(stats.handled + stats.dropped)
+    return bool(stats.handled + stats.dropped == wanted)

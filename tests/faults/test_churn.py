@@ -10,7 +10,7 @@ import ray
 import echannel_ray as ec
 from tests.clusters import wait_until
 from tests.faults.churn import CHANNELS, usage, visit
-from tests.faults.scene import Scene
+from tests.faults.scene import Scene, wait_for
 
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 PROCESSES = 6
@@ -31,8 +31,8 @@ def test_nothing_stays_of_endpoints_that_came_and_went(scene: Scene, capsys: pyt
     after = usage(scene)
     grown = {name: bytes_now - before.memory_bytes[name] for name, bytes_now in after.memory_bytes.items()}
     with capsys.disabled():
-        print(f"\n  seed {SEED}: {visits} endpoints came and went, {killed} processes were killed; grown by",
-              {name.partition(":")[2][:15]: f"{count / 1e6:.1f} MB" for name, count in grown.items()}, end="")  # fmt: skip
+        print(f"\n  seed {SEED}: {visits} endpoints came and went, {killed} processes were killed; grown by", end=" ")
+        print({name.partition(":")[2][:15]: f"{count / 1e6:.1f} MB" for name, count in grown.items()}, end="")
     assert visits >= LEAST_VISITS
     assert after.files == before.files
     assert max(grown.values()) < MAX_GROWTH_BYTES
@@ -45,7 +45,7 @@ def test_nothing_stays_of_endpoints_that_came_and_went(scene: Scene, capsys: pyt
         stats = ec.channel(f"visited-{number}", namespace=scene.namespace).stats()
         assert (stats.producers, stats.consumers) == (0, 1 if number < len(consumers) else 0)
     for consumer in consumers:
-        wait_until(lambda consumer=consumer: not any(ray.get(consumer.holdings.remote()).values()))
+        wait_for(dict.fromkeys(ray.get(consumer.holdings.remote()), 0), consumer.holdings)
 
 
 def endpoints(scene: Scene) -> int:

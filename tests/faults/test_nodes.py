@@ -9,7 +9,7 @@ import ray
 
 import echannel_ray as ec
 from tests.clusters import wait_until
-from tests.faults.scene import Scene, check_all_arrived, seconds_until_flowing
+from tests.faults.scene import Scene, check_all_arrived, seconds_until_flowing, wait_for
 
 GIVEN_UP_SECONDS = 15.0  # the goal is 5
 
@@ -42,8 +42,8 @@ def test_a_node_that_dies_is_given_up_and_one_that_joins_is_served(scene: Scene,
     wait_until(lambda: ray.get(waiting.progress.remote()) > blocked_at + 1000, GIVEN_UP_SECONDS)
     given_up_after = time.monotonic() - killed_at
     with capsys.disabled():
-        print(f"\n  kill -9 of a node (took {dead_after:.2f} s): suspected after {suspected_after:.2f} s, deliver failed "
-              f"after {failed_after:.2f} s, publish went on after {given_up_after:.2f} s", end="")  # fmt: skip
+        print(f"\n  kill -9 of a node (took {dead_after:.2f} s): suspected after {suspected_after:.2f} s, ", end="")
+        print(f"deliver failed after {failed_after:.2f} s, publish went on after {given_up_after:.2f} s", end="")
     # The rest goes on.
     seconds_until_flowing(loads, consumers, "events")
     wait_until(lambda: ray.get(consumers[0].holdings.remote())["received_streams"] == held["received_streams"] - 1)
@@ -61,7 +61,7 @@ def test_a_node_that_dies_is_given_up_and_one_that_joins_is_served(scene: Scene,
     assert ray.get(staying.progress.remote("later")).keys() <= {5, 6}
     totals = {number: ray.get(load.stop.remote()) for number, load in loads.items()}
     for consumer, before in zip(consumers, prefix, strict=True):
-        wait_until(lambda c=consumer, b=before: ray.get(c.progress.remote("events")) == {**totals, 3: b[3]})
+        wait_for({**totals, 3: before[3]}, consumer.progress, "events")
         assert ray.get(consumer.faults.remote("events")) == []
     scene.clear()
     scene.cluster.kill_node(fourth)

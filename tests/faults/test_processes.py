@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 import ray
+from ray._private.node import Node
 
 import echannel_ray as ec
 from tests.clusters import wait_until
-from tests.faults.scene import Scene, check_all_arrived, kill, seconds_until, seconds_until_flowing
+from tests.faults.scene import Scene, check_all_arrived, kill, seconds_until, seconds_until_flowing, wait_for
 
 NOTICED_SECONDS = 10.0  # the goal is 2
 
@@ -57,20 +59,22 @@ def test_of_a_killed_producer_arrives_a_gapless_prefix_and_nothing_stays(scene: 
     flows = [scene.concentrator(node).flows for node in (first, second)]
     kill(ray.get(dying.pid.remote()))
     for consumer, held in zip(consumers, before, strict=True):
-        wait_until(
-            lambda c=consumer, n=held: ray.get(c.holdings.remote())["received_streams"] == n["received_streams"] - 1
-        )
-        assert ray.get(consumer.holdings.remote())["received_flows"] == held["received_flows"] - 1
+        less = {name: held[name] - 1 for name in ("received_streams", "received_flows", "received_routes")}
+        wait_for({**held, **less}, consumer.holdings)
     for node, count in zip((first, second), flows, strict=True):
-        wait_until(lambda node=node, count=count: scene.concentrator(node).flows == count - 1)
+        wait_until(partial(_has_flows, scene, node, count - 1))
     wait_until(lambda: ec.channel("producers", namespace=scene.namespace).stats().producers == 2)
     prefixes = [ray.get(consumer.progress.remote("producers")).pop(3) for consumer in consumers]
     assert all(prefix > 0 for prefix in prefixes), (prefixes, published)
     seconds_until_flowing(loads, consumers, "producers")
     totals = {number: ray.get(load.stop.remote()) for number, load in loads.items()}
     for consumer, prefix in zip(consumers, prefixes, strict=True):
-        wait_until(lambda c=consumer, p=prefix: ray.get(c.progress.remote("producers")) == {**totals, 3: p})
+        wait_for({**totals, 3: prefix}, consumer.progress, "producers")
         assert ray.get(consumer.faults.remote("producers")) == []
+
+
+def _has_flows(scene: Scene, node: Node, count: int) -> bool:
+    return scene.concentrator(node).flows == count
 
 
 def test_a_process_that_forked_is_missed_although_its_child_lives(scene: Scene):

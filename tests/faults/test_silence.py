@@ -48,9 +48,7 @@ def test_processes_that_are_stopped_for_a_while_are_suspected_and_held(
             assert scene.concentrator(first).peers == 1
         back = seconds_until_flowing(loads, consumers, "stopped")
         with capsys.disabled():
-            print(
-                f"\n  SIGSTOP of {who}: suspected after {noticed:.2f} s, events flow {back:.2f} s after SIGCONT", end=""
-            )
+            print(f"\n  SIGSTOP of {who}: suspected after {noticed:.2f} s, flowing {back:.2f} s after SIGCONT", end="")
         wait_until(lambda: not scene.concentrator(second).suspected_endpoints and not suspected_peers(scene, first))
     check_all_arrived(loads, consumers, "stopped")
 

@@ -73,13 +73,12 @@ class Soak:
         """One fault, or two at once; then everything has to flow again."""
         chosen = self.random.sample(self.faults, self.random.choice([1, 1, 2]))
         seeds = [random.Random(self.random.randrange(1 << 30)) for _ in chosen]
-        chosen.sort(
-            key=lambda fault: fault == self.kill_a_node, reverse=True
-        )  # Ray makes nodes in the main thread only
+        # Ray makes nodes in the main thread only.
+        chosen.sort(key=lambda fault: fault == self.kill_a_node, reverse=True)
         names = [fault.__name__ for fault in chosen]
         began = time.monotonic()
         with ThreadPoolExecutor(2) as at_once:
-            beside = [at_once.submit(*each) for each in zip(chosen[1:], seeds[1:], strict=True)]
+            beside = [at_once.submit(fault, seed) for fault, seed in zip(chosen[1:], seeds[1:], strict=True)]
             chosen[0](seeds[0])
             for running in beside:
                 running.result(10 * BACK_SECONDS)
