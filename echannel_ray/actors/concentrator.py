@@ -162,6 +162,11 @@ class Concentrator:
         """See `Owner`."""
         self._loop.call_soon_threadsafe(self._push_confirmed, endpoint, push, payload)
 
+    def hub_failed(self) -> None:
+        """See `Owner`."""
+        # Ray starts this actor again, and that loses nothing. One that answered calls and moved no event would stay.
+        os._exit(1)
+
     # ---- endpoints ----
 
     def _endpoint_is_back(self, endpoint: int) -> None:
@@ -359,7 +364,7 @@ class Concentrator:
         """Close all links, and leave no file behind; the caller ends the actor."""
         # Without a word the endpoints would start the namespace again.
         farewell = errors.Disconnected(
-            f"namespace {self._namespace!r} was stopped by echannel_ray.shutdown(): use echannel_ray again to start it anew",
+            f"namespace {self._namespace!r} was stopped by echannel_ray.shutdown(): use it again to start it anew",
             namespace=self._namespace,
         )
         await asyncio.to_thread(self._hub.stop, frames.frame(frames.REFUSED, wire.encode_error(farewell)))

@@ -15,6 +15,7 @@ Rules:
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any, NamedTuple
 
 from echannel_ray.protocol.flows import FlowReceiver
@@ -96,13 +97,22 @@ class Delivered(NamedTuple):
 
 
 class Assembly:
-    """A large event that is arriving in chunks."""
+    """A large event that is arriving in chunks, in order."""
 
-    __slots__ = ("arrived_bytes", "buffer")
+    __slots__ = ("arrived_bytes", "buffer", "total_bytes")
 
     def __init__(self, total_bytes: int) -> None:
-        self.buffer = bytearray(total_bytes)
+        self.total_bytes = total_bytes
         self.arrived_bytes = 0
+        # Grows with what arrives, whatever total a peer claims; and gives its bytes away in the end without a copy.
+        self.buffer = BytesIO()
+
+    def add(self, offset: int, data: memoryview) -> bool:
+        """One more chunk; False where it does not follow on what has arrived."""
+        if offset != self.arrived_bytes or offset + len(data) > self.total_bytes:
+            return False
+        self.arrived_bytes += self.buffer.write(data)
+        return True
 
 
 class Receiver:
@@ -271,7 +281,7 @@ class Receiver:
 
     def chunk_received(
         self, flow: FlowReceiver, number: int, fixed: tuple[int, int, int, int, int, int, int], data: memoryview
-    ) -> tuple[list[Delivered], bytearray] | None:
+    ) -> tuple[list[Delivered], bytes] | None:
         """Take a chunk of a large event in; with its last one, the event's bytes and who gets it."""
         if not flow.is_next(number):
             flow.ack_wanted = True
@@ -291,19 +301,17 @@ class Receiver:
         assembly = self.assemblies.get(key)
         if assembly is None:
             assembly = self.assemblies[key] = Assembly(total)
-        if offset + len(data) > len(assembly.buffer):
+        if not assembly.add(offset, data):
             self.malformed += 1
             return None
-        assembly.buffer[offset : offset + len(data)] = data
-        assembly.arrived_bytes += len(data)
-        if assembly.arrived_bytes < len(assembly.buffer):
+        if assembly.arrived_bytes < assembly.total_bytes:
             return None
         del self.assemblies[key]
         whole = Columns([], [wire], [sequence], [1], [mark], bytes((kind,)), delivery, [None])
         delivered = self._deliver(whole, [route], total)
         if self._ending:
             self._end_streams()
-        return delivered, assembly.buffer
+        return delivered, assembly.buffer.getvalue()
 
     def _route_declared(
         self,
@@ -419,7 +427,7 @@ class Receiver:
             assert route.stream.endpoint == endpoint
             assert route.receptions
         for assembly in self.assemblies.values():
-            assert assembly.arrived_bytes < len(assembly.buffer)
+            assert assembly.arrived_bytes < assembly.total_bytes
         for stream in self._ending:
             assert self.streams.get((stream.endpoint, stream.number)) is stream
         for endpoint, wire, _ in self.assemblies:

@@ -220,7 +220,7 @@ class Crew:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """The leader is kept from reading: the thread that waits to borrow the lead has it now, else who comes; under the mutex."""
+        """The leader is kept from reading: who waits to borrow the lead has it now, else who comes; under the mutex."""
         self._in_handler = False
         granted, self._granted = self._granted, None
         if granted is not None:

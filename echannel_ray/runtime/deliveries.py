@@ -118,9 +118,8 @@ class Delivery:
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait until every consumer's handler has returned; `DeliveryFailed` where one raised or died."""
         deadline = deadline_of(timeout)
-        if not self._waiter.done:
-            if not self._endpoint.crew.wait(self._waiter, deadline):
-                raise TimeoutError(f"{len(self.waiting) + self._local} consumers have not answered within {timeout} s")
+        if not self._waiter.done and not self._endpoint.crew.wait(self._waiter, deadline):
+            raise TimeoutError(f"{len(self.waiting) + self._local} consumers have not answered within {timeout} s")
         return self._outcome()
 
     def _outcome(self) -> Receipt:

@@ -75,6 +75,9 @@ class Owner(Protocol):
     def pushed(self, endpoint: int, push: int, payload: bytes) -> None:
         """An endpoint has confirmed a push."""
 
+    def hub_failed(self) -> None:
+        """The hub's thread ends by an error: nothing moves any more."""
+
 
 class HubLink:
     """One link of the concentrator: to an endpoint of its node, or to another concentrator."""
@@ -231,6 +234,13 @@ class Hub:
             self._modify(link, select.EPOLLIN)
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception:
+            logger.critical("the concentrator's hub failed", exc_info=True)
+            self._owner.hub_failed()
+
+    def _serve(self) -> None:
         self._now = time.monotonic()
         next_beat = self._now
         while not self._stopping:

@@ -199,7 +199,7 @@ class Incoming:
         delivered, assembled = taken
         kind = fixed[3]
         try:
-            event = bytes(assembled) if kind == 0 else decode(kind, memoryview(assembled).toreadonly())
+            event = decode(kind, assembled)
         except Exception as error:  # a class's own code runs here; its trouble concerns this event alone
             event = Undecodable(error, None)
             endpoint.undecodable_seen = True

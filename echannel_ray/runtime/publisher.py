@@ -21,6 +21,7 @@ from echannel_ray.runtime.waiting import deadline_of
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
 
+MAX_EVENT_BYTES = (2 << 30) + (1 << 20)  # 2 GiB, and what serialising adds
 # Above this an event takes the long way, where packs are bounded by bytes; below, the degree bounds them.
 _SMALL_BYTES = 1024
 _LARGEST_SMALL_BYTES = _SMALL_BYTES + OVERHEAD_BYTES
@@ -238,6 +239,12 @@ class Publisher:
         dropped = False
         if encoded is not None and stream.recipients:
             kind, payload, size = encoded
+            if size > MAX_EVENT_BYTES:
+                raise errors.NotSerialisable(
+                    f"an event of {size:,} bytes: the limit is {MAX_EVENT_BYTES:,}; publish it in parts, or put it where "
+                    "both sides can read it and publish where that is",
+                    size=size,
+                )
             if size - OVERHEAD_BYTES > frames.CHUNK_BYTES:
                 payload = Large(stream, *_as_segments(kind, payload))
                 kind = payload.kind

@@ -101,9 +101,10 @@ class AsyncParty:
         self.kept.clear()
 
 
-PartyActor = ray.remote(num_cpus=0)(Party)
-ThreadedPartyActor = ray.remote(num_cpus=0, max_concurrency=8)(Party)
-AsyncPartyActor = ray.remote(num_cpus=0, max_concurrency=8)(AsyncParty)
+_remote: Any = ray.remote  # whose annotations know few of its options
+PartyActor = _remote(num_cpus=0)(Party)
+ThreadedPartyActor = _remote(num_cpus=0, max_concurrency=8)(Party)
+AsyncPartyActor = _remote(num_cpus=0, max_concurrency=8)(AsyncParty)
 
 
 def ask(actor: Any, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -93,7 +93,7 @@ def test_a_coroutine_handler_without_a_loop_runs_on_ours(near, channel):
 
 async def test_one_at_a_time_and_failures(near, channel):
     errors: asyncio.Queue = asyncio.Queue()
-    inside = []
+    inside: list[int] = []
 
     async def handle(event):
         assert not inside

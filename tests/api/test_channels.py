@@ -49,7 +49,9 @@ def test_created_on_first_use_and_opened_afterwards(near, name):
 def test_types(near, name, event_type):
     channel = ec.channel(name, event_type)
     assert channel.event_type is event_type
-    assert [*channel.schema()] == ["symbol", "price"]
+    schema = channel.schema()
+    assert schema is not None
+    assert [*schema] == ["symbol", "price"]
     # Without having the class.
     reflected = ask(near, lambda party: (ec.channel(name).event_type, ec.channel(name).schema()))
     assert reflected == (None, channel.schema())
@@ -173,4 +175,4 @@ def test_options(name):
     channel = ec.channel(name, packing=ec.Packing(degree=1))
     assert channel.stats().producers == 0
     with pytest.raises(TypeError, match="Packing"):
-        ec.channel(name, packing=64)
+        ec.channel(name, packing=64)  # type: ignore[arg-type]

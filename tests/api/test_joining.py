@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import ray
 
@@ -25,7 +27,7 @@ def test_first_use_joins_the_default_namespace(new_party, channel):
 
 
 def test_from_many_processes_at_the_same_moment(nodes, elsewhere):
-    made = [PartyActor.options(**on(node)).remote() for node in nodes.nodes for _ in range(3)]
+    made: list[Any] = [PartyActor.options(**on(node)).remote() for node in nodes.nodes for _ in range(3)]
     ray.get([party.where.remote() for party in made])
 
     def join(party):

@@ -22,24 +22,8 @@ import echannel_ray as ec
 from tests.api import kinds
 from tests.api.parties import Inbox, ask
 
-PLAIN = [
-    None,
-    True,
-    False,
-    0,
-    -1,
-    2**63,
-    -(2**63),
-    2**200,
-    1.5,
-    float("inf"),
-    1 + 2j,
-    "",
-    "text",
-    "\ud800",
-    b"",
-    b"bytes",
-]
+NUMBERS = [True, False, 0, -1, 2**63, -(2**63), 2**200, 1.5, float("inf"), 1 + 2j]
+STRINGS = ["", "text", "\ud800", b"", b"bytes"]
 CONTAINERS = [
     bytearray(b"changeable"), (), (1,), (1, [2, (3, {4})]), [], [[]], {}, {"a": (1, 2)}, {1: "one", (2, 3): [4]}, set(),
     {1, 2}, frozenset({(1,)}), range(3), slice(1, 2), collections.OrderedDict(b=1, a=2), collections.Counter("aab"),
@@ -53,7 +37,7 @@ OBJECTS = [
     datetime.timedelta(days=1, microseconds=1), pathlib.PurePosixPath("/a/b"), np.float32(1.5), np.int64(7),
     np.datetime64("2024-01-01"),
 ]  # fmt: skip
-EVENTS = [*PLAIN, *CONTAINERS, *OBJECTS]
+EVENTS = [None, *NUMBERS, *STRINGS, *CONTAINERS, *OBJECTS]
 
 
 def same(a, b):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 import ray
@@ -108,7 +109,8 @@ def test_publish_many(witness, channel):
 
 
 def test_managers(witness):
-    for managers in (0, 65, "2", 1.5, None):
+    bad: list[Any] = [0, 65, "2", 1.5, None]
+    for managers in bad:
         with pytest.raises(ValueError, match="managers"):
             ec.connect(managers=managers)
 
@@ -123,8 +125,8 @@ def test_packing(degree):
 
 def test_unknown_keywords(witness, channel):
     for call in (
-        lambda: ec.connect(wrong=1),
-        lambda: ec.channel("x", wrong=1),
+        lambda: ec.connect(wrong=1),  # type: ignore[call-arg]
+        lambda: ec.channel("x", wrong=1),  # type: ignore[call-arg]
         lambda: channel.subscribe(wrong=1),
         lambda: channel.producer(wrong=1),
     ):
@@ -142,13 +144,26 @@ def test_errors_survive_ray(near, channel):
     assert (caught.value.channel, caught.value.consumer) == ("c", "x")
 
 
-ERRORS = """
-    TypeMismatch NotSerialisable Overloaded DeliveryFailed ServiceNotGranted ModulatorRefused ModulatorQuarantined
-    MasterLost StaleVersion ChannelDeleted Closed InvalidName Disconnected VersionMismatch NotAuthorised
-""".split()
-
-
-@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize(
+    "error",
+    [
+        "TypeMismatch",
+        "NotSerialisable",
+        "Overloaded",
+        "DeliveryFailed",
+        "ServiceNotGranted",
+        "ModulatorRefused",
+        "ModulatorQuarantined",
+        "MasterLost",
+        "StaleVersion",
+        "ChannelDeleted",
+        "Closed",
+        "InvalidName",
+        "Disconnected",
+        "VersionMismatch",
+        "NotAuthorised",
+    ],
+)
 def test_every_error_survives_pickling(error):
     cls = getattr(ec, error)
     assert issubclass(cls, ec.EChannelError)

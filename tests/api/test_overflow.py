@@ -41,7 +41,7 @@ def stalled(request, parties, channel):
 
 def fill(producer):
     """Publish until a timeout: how many were accepted."""
-    accepted = []
+    accepted: list[int] = []
     with pytest.raises(TimeoutError, match="no room"):
         accepted.extend(number for number, event in enumerate(sizes(100)) if producer.publish(event, timeout=0.3))
     return len(accepted)
@@ -76,7 +76,7 @@ def test_block_holds_up_no_other_channel(stalled, channel, name):
 
 def test_raise(stalled, channel):
     with channel.producer(overflow="raise") as producer:
-        taken = []
+        taken: list[int] = []
         with pytest.raises(ec.Overloaded, match="window") as caught:
             taken.extend(number for number, event in enumerate(sizes(100)) if producer.publish(event))
         accepted = len(taken)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -129,7 +131,7 @@ def test_a_closed_producer(near, channel):
 
 def test_an_event_is_as_it_was_at_the_call(near, channel):
     ray.get(near.consume.remote(channel))
-    event = {"list": [1], "array": np.zeros(100_000)}
+    event: Any = {"list": [1], "array": np.zeros(100_000)}
     with channel.producer() as producer:
         producer.publish(event)
         event["list"].append(2)

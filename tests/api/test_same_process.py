@@ -38,10 +38,12 @@ def test_beside_consumers_elsewhere(near, channel):
 def test_never_inside_publish(channel):
     threads = []
     valve = Valve()
-    with (
-        channel.subscribe(lambda event: (threads.append(threading.get_ident()), valve(event))),
-        channel.producer() as producer,
-    ):
+
+    def handle(event):
+        threads.append(threading.get_ident())
+        valve(event)
+
+    with channel.subscribe(handle), channel.producer() as producer:
         producer.publish(1)
         producer.publish(2)
         assert valve.entered.wait(5)

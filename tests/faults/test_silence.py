@@ -9,6 +9,7 @@ import pytest
 import ray
 from ray._private.node import Node
 
+import echannel_ray as ec
 from tests.clusters import wait_until
 from tests.faults.proxy import put_between
 from tests.faults.scene import Scene, check_all_arrived, seconds_until, seconds_until_flowing, stopped
@@ -33,6 +34,9 @@ def test_processes_that_are_stopped_for_a_while_are_suspected_and_held(
 ):
     first, second = scene.cluster.nodes
     loads, consumers = stage(scene, "stopped")
+    # Of this one a window is full within a second.
+    scene.consumer(second, "much")
+    much = {3: scene.load(first, 3, "much", size_bytes=10_000, burst=5)}
     pids = {
         "a consumer": ray.get(consumers[1].pid.remote()),
         "a producer": ray.get(loads[2].pid.remote()),
@@ -46,11 +50,15 @@ def test_processes_that_are_stopped_for_a_while_are_suspected_and_held(
                 noticed = seconds_until(lambda: scene.concentrator(second).suspected_endpoints)
             stay_silent()
             assert scene.concentrator(first).peers == 1
+            if who == "a concentrator":
+                wait_until(lambda: ec.channel("much", namespace=scene.namespace).stats().blocked_producers == 1)
         back = seconds_until_flowing(loads, consumers, "stopped")
         with capsys.disabled():
             print(f"\n  SIGSTOP of {who}: suspected after {noticed:.2f} s, flowing {back:.2f} s after SIGCONT", end="")
         wait_until(lambda: not scene.concentrator(second).suspected_endpoints and not suspected_peers(scene, first))
     check_all_arrived(loads, consumers, "stopped")
+    ray.get(much[3].stop.remote())
+    assert ec.channel("much", namespace=scene.namespace).stats().blocked_milliseconds > 0
 
 
 def suspected_peers(scene: Scene, node: Node) -> list[int]:
