@@ -23,6 +23,7 @@ from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
+from echannel_ray.transport.presence import mark_left
 from echannel_ray.transport.unix import SocketDirectory, connect_unix
 
 DEFAULT_NAMESPACE = "default"
@@ -88,7 +89,13 @@ class Session:
         finally:
             for mailbox in [*self.endpoint.mailboxes.values()]:
                 mailbox.close()
-            self.endpoint.close()
+            self.end()
+
+    def end(self) -> None:
+        """Leave without a word to anybody but the concentrator."""
+        self.endpoint.close()
+        # It may be dead, and its successor would wait for us.
+        mark_left(os.path.dirname(self._socket_path), self.endpoint.id)
 
     def _leave_in_order(self, deadline: float | None) -> None:
         endpoint = self.endpoint
@@ -219,7 +226,7 @@ def connect(namespace: str = DEFAULT_NAMESPACE, address: str | None = None, *, m
         _ensure_ray(address)
         session = _sessions.get(namespace)
         if session is not None and not session.is_usable:
-            session.endpoint.close()
+            session.end()
             session = None
         if session is None:
             session = _sessions[namespace] = Session(namespace, managers)

@@ -55,6 +55,7 @@ class Concentrator:
         self._node = node_number(ray_node_id)
         self._linger_seconds = linger_seconds
         self._incarnation = time.time_ns() // 1_000_000  # rises with every start
+        self._started_at = time.monotonic()
         self._loop = asyncio.get_event_loop()
         self._relay = Relay(self._node)
         self._hub = Hub(namespace, self._node, self._incarnation, self._relay, self)
@@ -324,7 +325,9 @@ class Concentrator:
     async def registrations(self, slot: int, managers: int) -> list[Registrations]:
         """What the endpoints of this node have open on the channels of one manager."""
         # Without those that were attached to a predecessor and are not back yet the answer would be wrong.
-        await asyncio.wait_for(self._recovered.wait(), _RECOVERY_SECONDS)
+        # One whose process is stopped may stay away for long: then the others must not wait any more.
+        if time.monotonic() - self._started_at < PEER_TIMEOUT_SECONDS:
+            await asyncio.wait_for(self._recovered.wait(), _RECOVERY_SECONDS)
         return [
             each
             for held in self._registrations.values()
@@ -334,6 +337,8 @@ class Concentrator:
 
     async def directory_changed(self, directory: Directory) -> None:
         """Concentrators came or left."""
+        # Not before the answer to joining, which brings the certificate that is needed to reach them.
+        await self._serving.wait()
         await self._take_directory(directory)
 
     async def describe(self) -> dict[str, Any]:
@@ -398,8 +403,12 @@ class Concentrator:
             # It retired, so it had no endpoints; or it is dead.
             self._hub.post(partial(self._relay.node_gone, node))
             self._lost_at.pop(node, None)
-        for info in directory.concentrators:
-            if info.node != self._node and info.node not in self._relay.peers:
+        self._reach_all()
+
+    def _reach_all(self) -> None:
+        """Begin to reach the peers to which there is no link."""
+        for info in self._directory.concentrators if self._directory is not None else ():
+            if info.node != self._node and info.node not in self._relay.peers and info.node not in self._dialling:
                 self._in_background(self._reach(info.node))
 
     async def _reach(self, node: int) -> None:
@@ -468,11 +477,13 @@ class Concentrator:
         while not self._retiring:
             await asyncio.sleep(_WATCH_SECONDS)
             now = time.monotonic()
-            for endpoint in [*self._relay.expected]:
-                pid = self._pids.get(endpoint)
-                if pid is None or not _runs(pid):
-                    self._hub.post(partial(self._relay.presume_gone, [endpoint]))
-                    self._in_background(self._let_go(endpoint))
+            if expected := [*self._relay.expected]:
+                alive = {each.endpoint_id for each in former_endpoints(self._directory_path) if each.alive}
+                for endpoint in expected:
+                    if endpoint not in alive:
+                        self._hub.post(partial(self._relay.presume_gone, [endpoint]))
+                        self._in_background(self._let_go(endpoint))
+            self._reach_all()  # also where an attempt ended in an error
             for node, lost_at in [*self._lost_at.items()]:
                 if now - lost_at > PEER_TIMEOUT_SECONDS:
                     del self._lost_at[node]
@@ -567,11 +578,3 @@ def _refuses(host: str, port: int) -> bool:
     except OSError:
         return False  # unreachable or slow: silent, which is not dead
     return False
-
-
-def _runs(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False

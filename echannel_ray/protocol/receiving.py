@@ -274,7 +274,9 @@ class Receiver:
 
     def _deliver_gap(self, delivered: list[Delivered], reception: Reception, run: Delivered) -> None:
         last = run.events[0]
-        if last >= reception.expected:
+        if reception.grouped:  # whose members do not see every number
+            delivered.append(run._replace(reception=reception, events=[], size_bytes=0, gap_last=last))
+        elif last >= reception.expected:
             start = max(run.first, reception.expected)
             delivered.append(run._replace(reception=reception, first=start, events=[], size_bytes=0, gap_last=last))
             reception.expected = last + 1

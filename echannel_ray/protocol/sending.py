@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from echannel_ray.protocol.flows import FlowSender
-from echannel_ray.protocol.gathering import Gather
+from echannel_ray.protocol.gathering import GAP, Gather
 from echannel_ray.protocol.laggards import Laggards
 from echannel_ray.protocol.messages import Consumer
 from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST, NEVER, Recipient, Route, SenderStream, Unhandled
@@ -137,6 +137,7 @@ class Sender:
                 stream.undelivered[group] = deque(merged)
             if not members:
                 del stream.groups[group]
+                stream.group_gaps.pop(group, None)
         self.leave_own_routes(recipient)
 
     def reroute(self, stream: SenderStream) -> None:
@@ -247,9 +248,10 @@ class Sender:
             dropped |= not self.laggards.offer(stream, recipient, unhandled)
         for name in stream.groups:
             if not self._has_room(stream, name, size_bytes) and stream.overflow in (DROP_NEWEST, DROP_OLDEST):
-                stream.dropped += 1
+                self._note_group_gap(stream, name, sequence, mark)
                 dropped = True
             elif any(not member.leaving for member in stream.groups[name]):
+                self._tell_group_gap(stream, name)
                 self._to_group(stream, name, Unhandled(mark, size_bytes, sequence, kind, event, False))
         stream.refresh_limit()
         return sequence, dropped
@@ -305,6 +307,18 @@ class Sender:
         )
         return True
 
+    def _note_group_gap(self, stream: SenderStream, name: str, sequence: int, mark: int) -> None:
+        stream.dropped += 1
+        before = stream.group_gaps.get(name)
+        first = before.sequence if before is not None else sequence
+        stream.group_gaps[name] = Unhandled(mark, 0, first, GAP, sequence, False)
+
+    def _tell_group_gap(self, stream: SenderStream, name: str) -> None:
+        """One of the members is told what the group missed; it may be given to another like an event."""
+        gap = stream.group_gaps.pop(name, None)
+        if gap is not None:
+            self._to_group(stream, name, gap)
+
     def redistribute(self, stream: SenderStream, name: str) -> None:
         """Give what a member had not handled to others, as far as they have room."""
         waiting = stream.undelivered.get(name)
@@ -341,6 +355,9 @@ class Sender:
                 self._drop(stream, recipient)
                 stream.refresh_limit()
             self.redistribute(stream, group)
+            # Not at the first room that comes: one gap is to stand for many events.
+            if any(m.outstanding_bytes <= stream.window_bytes // 2 for m in stream.groups.get(group, ())):
+                self._tell_group_gap(stream, group)
 
     def _take_off(self, recipient: Recipient, mark: int) -> None:
         """Members handle in the order of sending; redelivered events have older marks than those sent before them."""

@@ -119,6 +119,7 @@ class SenderStream:
         self.recipients: dict[tuple[int, int], Recipient] = {}  # by (endpoint, subscription); all kinds
         self.groups: dict[str, list[Recipient]] = {}
         self.undelivered: dict[str, deque[Unhandled]] = {}  # of groups whose members have no room, or died
+        self.group_gaps: dict[str, Unhandled] = {}  # what was dropped for a group, and is not told yet
         self.laggards: list[Recipient] = []
         self.version = (-1, -1)
         self.closed = False

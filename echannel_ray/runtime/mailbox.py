@@ -173,7 +173,10 @@ class Mailbox:
         """Take and handle nothing any more; whoever delivered what is in the queue is told."""
         self.closed = True
         while self.queue:
-            item = self.queue.popleft()
+            try:
+                item = self.queue.popleft()
+            except IndexError:
+                break  # the handler's thread took it between the two
             if isinstance(item, LocalEvent):
                 self.local_pending -= 1
                 if item.delivery is not None:

@@ -7,11 +7,14 @@ and there is no content that a kill could leave half written.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import NamedTuple
 
 _PREFIX = "endpoint-"
+# A start that no process has: who is noted with it counts as dead.
+_NOBODY = 0
 
 
 class FormerEndpoint(NamedTuple):
@@ -24,15 +27,24 @@ class FormerEndpoint(NamedTuple):
 
 def note_endpoint(directory: str | os.PathLike[str], endpoint_id: int, pid: int) -> None:
     """An endpoint has linked."""
-    # A process that is gone already has no start: 0 is nobody's, so it will count as dead.
-    name = f"{_PREFIX}{endpoint_id:016x}-{pid}-{_start_of(pid) or 0}"
+    # A process that is gone already has no start.
+    name = f"{_PREFIX}{endpoint_id:016x}-{pid}-{_start_of(pid) or _NOBODY}"
     Path(directory, name).touch(mode=0o600)
 
 
 def forget_endpoint(directory: str | os.PathLike[str], endpoint_id: int) -> None:
     """An endpoint has gone, and everybody was told."""
+    # Again where `mark_left` has renamed it between the two.
+    while paths := [*Path(directory).glob(f"{_PREFIX}{endpoint_id:016x}-*")]:
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+
+def mark_left(directory: str | os.PathLike[str], endpoint_id: int) -> None:
+    """An endpoint has left, and its process goes on: a concentrator that did not hear of it must not expect it back."""
     for path in Path(directory).glob(f"{_PREFIX}{endpoint_id:016x}-*"):
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # forgotten already
+            path.rename(path.with_name(f"{path.name.rpartition('-')[0]}-{_NOBODY}"))
 
 
 def former_endpoints(directory: str | os.PathLike[str]) -> list[FormerEndpoint]:

@@ -155,3 +155,29 @@ def test_a_deliver_fails_with_the_member_that_had_it(new_party, near, channel):
         with pytest.raises(ec.DeliveryFailed, match="died"):  # the one that it waited for
             delivery.result(timeout=10)
         assert ray.get(near.received.remote(1)) == ["x"]
+
+
+def test_what_is_dropped_for_a_group_is_told_to_a_member(near, channel):
+    def stall(party):
+        valve = party.kept["valve"] = Valve()
+        party.kept["told"] = Inbox()
+        party.kept["subscription"] = channel.subscribe(
+            lambda event: valve(event[0]), group="g", on_error=party.kept["told"]
+        )
+
+    def outcome(party):
+        valve, told = party.kept["valve"], party.kept["told"]
+        valve.opened.set()
+        (gap,) = told.wait(1)
+        return valve.inbox.wait(gap.first - 1), gap
+
+    ask(near, stall)
+    with channel.producer(overflow="drop_newest") as producer:
+        taken = [producer.publish((number, bytes(1 << 20))) for number in range(40)].count(True)
+        handled, gap = ask(near, outcome)
+        assert handled == [*range(taken)]
+        assert gap == ec.Gap(producer.name, taken + 1, 40)
+        producer.drain(timeout=10)
+        assert producer.publish(("end", b"")) is True
+        producer.drain(timeout=10)
+    assert channel.stats().events_dropped == 40 - taken

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import threading
 from typing import Any
 
 import pytest
@@ -9,7 +12,7 @@ import ray
 
 import echannel_ray as ec
 from tests.api.parties import AsyncPartyActor, Inbox, PartyActor, ask, publish_all
-from tests.clusters import on
+from tests.clusters import on, wait_until
 
 
 @pytest.fixture
@@ -165,3 +168,22 @@ def test_status(nodes, near, far, channel):
     assert len({part.pid for part in parts}) == 5
     assert all(part.endpoints > 0 for part in status.concentrators)
     assert type(status).model_validate_json(status.model_dump_json()) == status
+
+
+def test_leaving_leaves_nothing_behind(new_party, nodes):
+    def once():
+        channel = ec.channel("come-and-go")
+        with channel.subscribe(Inbox()), channel.producer() as producer:
+            producer.deliver("x").result(timeout=10)
+        ec.disconnect()
+
+    def come_and_go(party):
+        once()  # Ray opens something of its own at its first calls
+        threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+        for _ in range(5):
+            once()
+        gc.collect()
+        wait_until(lambda: threading.active_count() <= threads)
+        wait_until(lambda: len(os.listdir("/proc/self/fd")) <= files)
+
+    ask(new_party(), come_and_go)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -149,3 +150,25 @@ def test_producers_are_many(near, channel):
         names = ask(near, lambda party: [publish_all(party, channel, [number]) for number in range(20)])
         assert inbox.wait(20) == [*range(20)]
     assert len(set(names)) == 20
+
+
+def test_threads_may_share_a_producer(near, channel):
+    ray.get(near.consume.remote(channel))
+    producer = channel.producer()
+
+    def publish(thread):
+        for number in range(5000):
+            producer.publish(b"%d %d" % (thread, number) if thread % 2 else (thread, number))
+
+    threads = [threading.Thread(target=publish, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    producer.close()
+    received = [
+        event if isinstance(event, tuple) else tuple(map(int, event.split()))
+        for event in ray.get(near.received.remote(20_000))
+    ]
+    for mine in range(4):
+        assert [event for event in received if event[0] == mine] == [(mine, number) for number in range(5000)]

@@ -123,3 +123,21 @@ def test_a_handler_may_publish_into_its_own_channel(channel):
         with channel.subscribe(handle):
             producer.publish(0)
             assert seen.wait(WINDOW_EVENTS + 100) == [*range(WINDOW_EVENTS + 100)]
+
+
+def test_a_consumer_of_this_process_joins_a_busy_producer(near, channel):
+    """Which until then took the short way, that consumers of this process can't be served by."""
+    ray.get(near.consume.remote(channel))
+    count = 0
+    with channel.producer() as producer:
+        for _ in range(20):
+            for _ in range(2000):
+                producer.publish(b"%d" % count)
+                count += 1
+            inbox, first = Inbox(), count
+            with channel.subscribe(inbox):
+                for _ in range(100):
+                    producer.publish(b"%d" % count)
+                    count += 1
+                assert inbox.wait(100) == [b"%d" % number for number in range(first, count)]
+    assert ray.get(near.received.remote(count)) == [b"%d" % number for number in range(count)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import threading
 
 import pytest
 import ray
@@ -95,3 +97,31 @@ def test_a_subscription_of_many(near, channel):
         assert inbox.wait(100) == [*range(100)]
     for subscription in subscriptions:
         subscription.close()
+
+
+def test_many_come_and_go_while_somebody_publishes(parties, channel):
+    """Each gets an unbroken part, and nobody is held up by those who left."""
+
+    def come_and_go(party):
+        for _ in range(40):
+            inbox = Inbox()
+            with channel.subscribe(inbox):
+                inbox.wait(20)
+            items = [*inbox.items]  # one more may be on its way: the one that is being handled
+            assert items == [*range(items[0], items[0] + len(items))]
+
+    stop = threading.Event()
+    producer = channel.producer()
+
+    def publish():
+        for number in itertools.count():
+            producer.publish(number)
+            if stop.is_set():
+                return
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    ray.get([parties[name].run.remote(come_and_go) for name in ("near", "far", "threaded")], timeout=60)
+    stop.set()
+    thread.join(10)
+    producer.close(timeout=10)

@@ -59,6 +59,10 @@ class Visitor(Process):
             for each in choose.sample(opened, choose.randrange(len(opened) + 1)):
                 each.close()
 
+    def count(self) -> int:
+        """How often it was there so far."""
+        return self.visits
+
     def finish(self) -> int:
         """How often it was there."""
         self._stopping.set()
@@ -102,26 +106,33 @@ def usage(scene: Scene) -> Usage:
     )
 
 
-def visit(scene: Scene, processes: int, seconds: float, seed: int) -> tuple[int, int]:
-    """Have so many processes visit for so long, some killed and replaced: how many visits, and how many were killed."""
+def visit(scene: Scene, processes: int, seconds: float, seed: int, least_visits: int = 0) -> tuple[int, int]:
+    """Have so many processes visit for so long, some killed and replaced: how many visits, and how many were killed.
+
+    It goes on for longer where that is not enough for `least_visits`.
+    """
     choose = random.Random(seed)
     visitors = [_visitor(scene, choose) for _ in range(processes)]
     ray.get([visitor.begin.remote() for visitor in visitors], timeout=120)
-    killed = 0
-    deadline = time.monotonic() + seconds
+    killed = counted = 0
+    began = time.monotonic()
     pause = threading.Event()
-    while time.monotonic() < deadline:
+    while time.monotonic() - began < seconds or counted + _visits(visitors) < least_visits:
         pause.wait(min(seconds / 6, 5.0))
         victim = visitors.pop(choose.randrange(len(visitors)))
+        counted += _visits([victim])
         kill(ray.get(victim.pid.remote()))
         killed += 1
-        if time.monotonic() < deadline:
-            visitors.append(_visitor(scene, choose))
-            visitors[-1].begin.remote()
-    visits = sum(ray.get([visitor.finish.remote() for visitor in visitors], timeout=120))
+        visitors.append(_visitor(scene, choose))
+        visitors[-1].begin.remote()
+    counted += sum(ray.get([visitor.finish.remote() for visitor in visitors], timeout=120))
     for visitor in visitors:
         wait_for([], visitor.own_threads)
-    return visits, killed
+    return counted, killed
+
+
+def _visits(visitors: list[Any]) -> int:
+    return sum(ray.get([visitor.count.remote() for visitor in visitors], timeout=120))
 
 
 def _visitor(scene: Scene, choose: random.Random) -> Any:

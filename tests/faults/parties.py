@@ -127,6 +127,12 @@ class Consumer(Process):
     def gaps(self, channel: str) -> list[Any]:
         return list(getattr(self, f"gaps_{channel}"))
 
+    def leave(self) -> None:
+        """Leave at once, without waiting for anything."""
+        from echannel_ray.session import session_for
+
+        session_for(None).end()
+
     def release(self) -> None:
         self._released.set()
 

@@ -25,7 +25,7 @@ def test_nothing_stays_of_endpoints_that_came_and_went(scene: Scene, capsys: pyt
     visit(scene, 2, 1.0, SEED)  # all that is made once is made
     wait_until(lambda: endpoints(scene) == len(consumers) + 1)
     before = usage(scene)
-    visits, killed = visit(scene, PROCESSES, SECONDS, SEED)
+    visits, killed = visit(scene, PROCESSES, SECONDS, SEED, LEAST_VISITS)
     wait_until(lambda: endpoints(scene) == len(consumers) + 1)
     wait_until(lambda: all(scene.concentrator(node).flows == 0 for node in scene.cluster.nodes))
     after = usage(scene)
@@ -33,7 +33,6 @@ def test_nothing_stays_of_endpoints_that_came_and_went(scene: Scene, capsys: pyt
     with capsys.disabled():
         print(f"\n  seed {SEED}: {visits} endpoints came and went, {killed} processes were killed; grown by", end=" ")
         print({name.partition(":")[2][:15]: f"{count / 1e6:.1f} MB" for name, count in grown.items()}, end="")
-    assert visits >= LEAST_VISITS
     assert after.files == before.files
     assert max(grown.values()) < MAX_GROWTH_BYTES
     for name, count in after.threads.items():

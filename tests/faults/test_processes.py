@@ -11,7 +11,7 @@ from ray._private.node import Node
 
 import echannel_ray as ec
 from tests.clusters import wait_until
-from tests.faults.scene import Scene, check_all_arrived, kill, seconds_until, seconds_until_flowing, wait_for
+from tests.faults.scene import Scene, check_all_arrived, kill, seconds_until, seconds_until_flowing, stopped, wait_for
 
 NOTICED_SECONDS = 10.0  # the goal is 2
 
@@ -124,3 +124,20 @@ def test_what_was_only_opened_before_a_concentrator_died_is_known_to_managers_th
     assert subscription.get(timeout=10)
     subscription.close()
     check_all_arrived(load, [], "opened-before")
+
+
+def test_one_that_left_while_its_concentrator_was_stopped_is_not_waited_for(scene: Scene):
+    """Its goodbye is never read, and its process lives: a manager that asks for all endpoints has to get on."""
+    first, second = scene.cluster.nodes
+    consumer, leaving = scene.consumer(second, "left"), scene.consumer(second, "left-too")
+    loads = {1: scene.load(first, 1, "left")}
+    seconds_until_flowing(loads, [consumer], "left")
+    pid = scene.concentrator(second).pid
+    with stopped(pid):
+        ray.get(leaving.leave.remote())
+        kill(pid)
+    for manager in scene.status().managers:
+        kill(manager.pid)
+    assert seconds_until(lambda: all(manager.state == "serving" for manager in scene.status().managers))
+    check_all_arrived(loads, [consumer], "left")
+    wait_until(lambda: ec.channel("left-too", namespace=scene.namespace).stats().consumers == 0)

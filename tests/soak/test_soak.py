@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import signal
 import threading
 import time
 from collections import Counter
@@ -25,7 +24,7 @@ from tests.clusters import LocalCluster, wait_until
 from tests.faults.churn import visit
 from tests.faults.intruder import Intruder, senseless
 from tests.faults.proxy import put_between
-from tests.faults.scene import Scene, check_all_arrived, kill, seconds_until_flowing
+from tests.faults.scene import Scene, check_all_arrived, kill, seconds_until_flowing, stopped
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "600"))
 SEED = int(os.environ.get("SOAK_SEED", str(random.SystemRandom().randrange(1 << 31))))
@@ -103,10 +102,8 @@ class Soak:
         actors = [*self.small.values(), *self.large.values(), *self.consumers]
         pids = [*ray.get([actor.pid.remote() for actor in actors]), *self.scene.pids().values()]
         pid = choose.choice(pids)
-        with contextlib.suppress(ProcessLookupError):  # killed by another fault
-            os.kill(pid, signal.SIGSTOP)
+        with contextlib.suppress(ProcessLookupError), stopped(pid):  # another fault may have killed it
             threading.Event().wait(choose.uniform(0.5, LONGEST_SILENCE_SECONDS))
-            os.kill(pid, signal.SIGCONT)
 
     def cut_the_link(self, choose: random.Random) -> None:
         proxy = put_between(self.scene)

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from echannel_ray.transport.presence import forget_endpoint, former_endpoints, note_endpoint
+from echannel_ray.transport.presence import forget_endpoint, former_endpoints, mark_left, note_endpoint
 
 
 def test_nobody_was_there(tmp_path):
@@ -21,6 +21,16 @@ def test_a_process_that_lives_and_one_that_has_ended(tmp_path):
     assert former_endpoints(tmp_path) == [(7, child.pid, True), (2**63, os.getpid(), True)]
     child.communicate(b"\n")
     assert former_endpoints(tmp_path) == [(7, child.pid, False), (2**63, os.getpid(), True)]
+
+
+def test_one_that_has_left_is_not_expected_back_although_its_process_lives(tmp_path):
+    note_endpoint(tmp_path, 7, os.getpid())
+    mark_left(tmp_path, 7)
+    assert former_endpoints(tmp_path) == [(7, os.getpid(), False)]
+    forget_endpoint(tmp_path, 7)
+    assert former_endpoints(tmp_path) == []
+    mark_left(tmp_path, 7)
+    assert former_endpoints(tmp_path) == []
 
 
 def test_a_zombie_has_ended(tmp_path):
