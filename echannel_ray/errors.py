@@ -52,7 +52,7 @@ class Overloaded(EChannelError):
 
 
 class DeliveryFailed(EChannelError):
-    """Consumers did not handle a delivered event: `.failures` has a `Failure` for each, `.handled` counts the others."""
+    """Consumers did not handle a delivered event: `.failures` has a `Failure` for each, `.handled` counts the rest."""
 
 
 class ServiceNotGranted(EChannelError):

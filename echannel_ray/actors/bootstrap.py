@@ -95,8 +95,8 @@ class _Attempts:
             raise error
         if "No module named 'echannel_ray'" in str(error):
             raise Disconnected(
-                "the workers of this Ray cluster can't import echannel_ray: install it on every node (or, on one machine, "
-                "in the environment that Ray was started from), and start again"
+                "the workers of this Ray cluster can't import echannel_ray: install it on every node (or, on one "
+                "machine, in the environment that Ray was started from), and start again"
             ) from None
         pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         if pause >= self.remaining():

@@ -40,8 +40,9 @@ MANAGER_TRANSITIONS: dict[tuple[str, str], str] = {("rebuilding", "rebuilt"): "s
 _ATTEMPT_SECONDS = 2.0
 # Between a definition and its second copy; meanwhile the process that made the channel has one.
 _RECORD_SECONDS = 0.01
-# A concentrator that is there for Ray and answers nothing must not keep all channels closed for good. But to go on without it
-# takes its consumers for gone: so not before `peer_timeout_seconds`, after which it answers also for endpoints that it misses.
+# A concentrator that is there for Ray and answers nothing must not keep all channels closed for good. But to go on
+# without it takes its consumers for gone: so not before `peer_timeout_seconds`, after which it answers also for
+# endpoints that it misses.
 _REBUILD_SECONDS = 40.0
 _NAME_SERVER_SECONDS = 30.0
 

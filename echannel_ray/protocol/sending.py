@@ -382,4 +382,6 @@ class Sender:
                 assert (recipient.route is not None) == (recipient.lagging or recipient.consumer.group is not None)
             assert all(members for members in stream.groups.values())
             if stream.limit_bytes != NEVER:
-                assert stream.route is not None and not stream.laggards and not stream.groups
+                assert stream.route is not None
+                assert not stream.laggards
+                assert not stream.groups

@@ -2,13 +2,15 @@
 
 Rules:
 
-* One thread at a time reads the link: the *leader*. It also runs the handlers that what it read is for: no other thread is woken for an event
-  (JECho's express mode).
-* A leader that is kept in a handler, because the handler waits in our own API or runs for longer than a few milliseconds, loses the lead
-  to another thread; it goes on with that subscription's events, and joins the others when there are none left.
-* A thread of the program that waits for something from the link borrows the lead and reads itself, so that a `deliver` costs no handover between threads.
-  It runs no handlers: if it reads events for one, it gives the lead back. After it has what it waited for, nobody leads until the next
-  tick: a program that delivers in a loop borrows the lead again at no cost.
+* One thread at a time reads the link: the *leader*. It also runs the handlers that what it read is for: no other
+  thread is woken for an event (JECho's express mode).
+* A leader that is kept in a handler, because the handler waits in our own API or runs for longer than a few
+  milliseconds, loses the lead to another thread; it goes on with that subscription's events, and joins the others when
+  there are none left.
+* A thread of the program that waits for something from the link borrows the lead and reads itself, so that a
+  `deliver` costs no handover between threads. It runs no handlers: if it reads events for one, it gives the lead back.
+  After it has what it waited for, nobody leads until the next tick: a program that delivers in a loop borrows the lead
+  again at no cost.
 """
 
 from __future__ import annotations
@@ -134,7 +136,7 @@ class Crew:
     # ---- handlers ----
 
     def submit(self, runnable: Runnable) -> None:
-        """Something has handlers to run. The leader takes it if it is the leader that calls; else an idle thread does."""
+        """Something has handlers to run: the leader takes it, if it is the leader that calls; else an idle thread."""
         if self._leader == threading.get_ident():
             self._ready.append(runnable)
             return

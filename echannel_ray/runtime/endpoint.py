@@ -34,10 +34,11 @@ logger = logging.getLogger(__name__)
 
 _RESULT_PATIENCE_SECONDS = 0.5
 _KEPT_RESULTS = 16384
-# A report of credit may be lost with a link. Nobody blocks for that of a laggard or of a group's member, so they are asked now and then.
+# A report of credit may be lost with a link. Nobody blocks for that of a laggard or of a group's member, so they are
+# asked now and then.
 _ASK_FOR_CREDIT_SECONDS = 0.25
-# Whoever waits for an acknowledgement probes for it. The rest only free memory, and each wakes the sender's process: at 2 ms
-# they were a tenth of its CPU with eight consumers.
+# Whoever waits for an acknowledgement probes for it. The rest only free memory, and each wakes the sender's process: at
+# 2 ms they were a tenth of its CPU with eight consumers.
 _ACK_SECONDS = 0.02
 _ACK_BYTES = FLOW_WINDOW_BYTES // 8
 _CHANNELS_PER_REGISTRATION = 256
@@ -47,7 +48,7 @@ class Endpoint:
     """The data plane of one process in one namespace."""
 
     def __init__(self, namespace: str, node: int, connect: Callable[[Endpoint], Connection]) -> None:
-        """`connect` gives a link to the node's concentrator that has been greeted; it may take its time, and be called again."""
+        """`connect` gives a greeted link to the concentrator; it may take its time, and is called after each loss."""
         self.namespace = namespace
         self.node = node
         self.id = new_endpoint_id()
@@ -162,7 +163,8 @@ class Endpoint:
             for flow in self.sender.flows.values():
                 self._probe(flow, now, at_once=True)
             for received in self.receiver.flows.values():
-                # A relay that was restarted can't know of them: without this nobody would tell us that their producers died.
+                # A relay that was restarted can't know of them: without this nobody would tell us that their producers
+                # died.
                 me = [(self.node, self.id)]
                 self.outgoing.put(frames.flow_declaration(received.endpoint, received.flow, received.node, me))
             self.requests.repeat()
@@ -353,7 +355,7 @@ class Endpoint:
         self.outgoing.put(frames.frame(frames.RESULT, fixed + outcome))
 
     def result_wanted(self, delivery: int, node: int, endpoint: int, subscription: int) -> None:
-        """A producer has waited long: perhaps our answer was lost, or the subscription was closed before the event came."""
+        """A producer has waited long: our answer was lost, or the subscription closed before the event came."""
         outcome = self._results.get((endpoint, delivery, subscription))
         if outcome is None and subscription not in self.mailboxes:
             outcome = b"\0"
@@ -363,7 +365,7 @@ class Endpoint:
     # ---- what mailboxes report ----
 
     def run_handled(self, reception: Reception, mark: int, delivery: int, outcome: bytes) -> None:
-        """A mailbox has handled everything of a stream up to `mark`; the last event of it was perhaps a delivered one."""
+        """A mailbox has handled a stream up to `mark`; the last event of it was perhaps a delivered one."""
         with self.lock:
             if delivery:
                 self._keep_result(reception, delivery, outcome)

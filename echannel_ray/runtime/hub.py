@@ -1,7 +1,7 @@
 """The concentrator's loop: one thread, one epoll, all links of the node.
 
-It performs what the relay decides and decides nothing itself. Packs take the short way (`_forward`): a pack's bytes go from the buffer that
-they were read into straight to the sockets that they are for.
+It performs what the relay decides and decides nothing itself. Packs take the short way (`_forward`): a pack's bytes go
+from the buffer that they were read into straight to the sockets that they are for.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class HubLink:
     """One link of the concentrator: to an endpoint of its node, or to another concentrator."""
 
     __slots__ = (
-        "connection", "endpoint", "heard_at", "hello", "node", "opened_at", "out", "out_bytes", "partial", "said_at", "writable",
+        "connection", "endpoint", "heard_at", "hello", "node", "opened_at", "out", "out_bytes", "partial", "said_at",
+        "writable",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, now: float) -> None:

@@ -68,8 +68,8 @@ class Incoming:
         """Wait for input (or `interrupt`) and take it in; False at the end of the link."""
         have = self._have
         try:
-            # Under load there is more to read, and asking first would be a system call for nothing. After a short read there is
-            # not, and a read that finds nothing costs more (an exception) than asking.
+            # Under load there is more to read, and asking first would be a system call for nothing. After a short read
+            # there is not, and a read that finds nothing costs more (an exception) than asking.
             if not self._expects_more and not self._wait(connection, timeout_seconds):
                 return True
             received = connection.recv_into(self._view[have:] if have else self._view)

@@ -1,4 +1,4 @@
-"""What has arrived for one subscription, and how it is handled: on our threads, on an event loop, or when somebody asks for it."""
+"""What has arrived for one subscription, and what becomes of it."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Outgoing:
                     fixed = frames.CHUNK_FIXED.pack(
                         route, sequence, mark, large.kind, delivery, large.total_bytes, offset
                     )
-                    chunk = [fixed, *large.slices(offset, frames.CHUNK_BYTES)]
+                    chunk: list[Buffer] = [fixed, *large.slices(offset, frames.CHUNK_BYTES)]
                     waiting.append(Waiting(chunk, frames.IS_CHUNK, large.stream))
                     large.stream.chunks += 1
                 behind[route] = large.stream

@@ -62,9 +62,11 @@ class Publisher:
     # ---- publishing ----
 
     def publish(self, event: Any, timeout: float | None = None) -> bool:
-        """Queue the event for every consumer; True when each will get it, False when the overflow policy dropped it for one.
+        """Queue the event for every consumer; True when each will get it, False when the overflow policy dropped it for
+        one.
 
-        Waits (up to `timeout` seconds, else `TimeoutError`) while a consumer's window is full and the policy is "block".
+        Waits (up to `timeout` seconds, else `TimeoutError`) while a consumer's window is full and the policy is
+        "block".
         """
         # A producer that is *armed* (see `_arm`) only appends: an append is atomic, so it needs no lock.
         if type(event) is bytes:
@@ -123,7 +125,8 @@ class Publisher:
     # ---- the short way ----
 
     def _arm(self, kind: int) -> None:
-        """Let `publish` append so many events of this kind without asking: to a full pack, if the window has room for that.
+        """Let `publish` append so many events of this kind without asking: to a full pack, if the window has room for
+        that.
 
         Only for a producer that publishes in every few ticks: to look after thousands that seldom do would cost more.
         """
@@ -138,7 +141,10 @@ class Publisher:
             self.endpoint.armed[self] = None
 
     def disarm(self) -> bool:
-        """The next event takes the long way; those that were appended are absorbed later. Whether it was armed; under the lock."""
+        """The next event takes the long way; those that were appended are absorbed later. Under the lock.
+
+        Whether it was armed.
+        """
         was_armed = bool(self._plain_room or self._pickled_room)
         self._plain_room = self._pickled_room = 0
         return was_armed
@@ -223,8 +229,8 @@ class Publisher:
                     break
                 if stream.overflow == RAISE:
                     raise errors.Overloaded(
-                        f"the window of {blockers[0]} is full on channel {self.channel!r}: publish less, make its handler "
-                        'faster, or open the producer with overflow="block", "drop_newest" or "drop_oldest"',
+                        f"the window of {blockers[0]} is full on channel {self.channel!r}: publish less, make its "
+                        'handler faster, or open the producer with overflow="block", "drop_newest" or "drop_oldest"',
                         channel=self.channel,
                         consumer=str(blockers[0]),
                     )
@@ -241,8 +247,8 @@ class Publisher:
             kind, payload, size = encoded
             if size > MAX_EVENT_BYTES:
                 raise errors.NotSerialisable(
-                    f"an event of {size:,} bytes: the limit is {MAX_EVENT_BYTES:,}; publish it in parts, or put it where "
-                    "both sides can read it and publish where that is",
+                    f"an event of {size:,} bytes: the limit is {MAX_EVENT_BYTES:,}; publish it in parts, or put it "
+                    "where both sides can read it and publish where that is",
                     size=size,
                 )
             if size - OVERHEAD_BYTES > frames.CHUNK_BYTES:
@@ -276,9 +282,13 @@ class Publisher:
         """Hand the event itself to consumers of this process; how many took it."""
         accepted = 0
         for mailbox in self.local:
-            if mailbox.local_pending >= mailbox.window_events and self.stream.overflow in (DROP_NEWEST, DROP_OLDEST):
-                if not self._drop_local(mailbox, sequence):
-                    continue
+            is_full = mailbox.local_pending >= mailbox.window_events
+            if (
+                is_full
+                and self.stream.overflow in (DROP_NEWEST, DROP_OLDEST)
+                and not self._drop_local(mailbox, sequence)
+            ):
+                continue
             mailbox.offer(LocalEvent(event, self.name, sequence, time.time(), delivery))
             accepted += 1
         return accepted
@@ -318,8 +328,8 @@ class Publisher:
         with self._lock:
             self._waiting += 1
         try:
-            # Consumers report each quarter of a window by themselves. To ask is for an event that needs more room than that,
-            # and for a report that was lost.
+            # Consumers report each quarter of a window by themselves. To ask is for an event that needs more room than
+            # that, and for a report that was lost.
             ask = size > self.stream.window_bytes // 4
             while not self._room_came(size, deadline, timeout, ask):
                 ask = True
@@ -417,7 +427,7 @@ class Publisher:
         return delivery
 
     def drain(self, timeout: float | None = None) -> None:
-        """Wait until all published so far has been received by every consumer's process (handled, by members of groups)."""
+        """Wait until all published so far has been received by every consumer's process (by groups: handled)."""
         deadline = deadline_of(timeout)
         self.endpoint.crew.step_aside()
         with self._lock:

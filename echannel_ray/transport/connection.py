@@ -154,8 +154,8 @@ class PlainConnection:
     def forget(self) -> None:
         """In the child of a fork: let go of the descriptor, and leave the link, which is the parent's, as it is.
 
-        Who is at the other side would else not see the parent's end while the child lives. To drop our references is not
-        enough: the frames of the parent's threads, which the child has too, keep theirs.
+        Who is at the other side would else not see the parent's end while the child lives. To drop our references is
+        not enough: the frames of the parent's threads, which the child has too, keep theirs.
         """
         sock, self._socket = self._socket, None
         if sock is not None:

@@ -1,6 +1,7 @@
 """How the control plane's messages travel in frames: msgpack of a message's class and fields; never a pickle.
 
-A class travels as its place in a table, so only these can be made by a peer, and their fields are checked as they are read.
+A class travels as its place in a table, so only these can be made by a peer, and their fields are checked as they are
+read.
 """
 
 from __future__ import annotations
