@@ -212,7 +212,7 @@ class NameServer:
                 if described["info"] is not None:
                     self._book.joined(described["info"])
                     return
-                # It has just started, and knows in a moment. A manager that is restarted now must not miss its endpoints.
+                # It has just started, and knows in a moment. A manager restarted now must not miss its endpoints.
             except Exception as error:
                 logger.warning("%s does not say who it is: %r", name, error)
             # Its node's death takes Ray 15 s to see: who waits for the whole namespace can't wait for that.

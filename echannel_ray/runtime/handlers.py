@@ -56,7 +56,11 @@ class FunctionMailbox(Mailbox):
         while True:
             try:
                 while queue:
-                    self._handle(queue.popleft())
+                    item = queue.popleft()
+                    if self.closed:
+                        self.discard(item)
+                    else:
+                        self._handle(item)
             except IndexError:
                 pass  # `close` emptied it between the two
             self._became_idle()
@@ -97,6 +101,8 @@ class FunctionMailbox(Mailbox):
     def _handle_run(self, item: Delivered) -> None:
         handler = self._careful if self.endpoint.undecodable_seen else self._handler
         events = self._events = iter(item.events)
+        if self.closed:  # it may have looked for `_events` before they were there
+            self._cut.extend(events)
         failures = 0
         last_failure: BaseException | None = None
         while True:
@@ -189,7 +195,10 @@ class CoroutineMailbox(Mailbox):
                     item = queue.popleft()
                 except IndexError:
                     break
-                await self._handle(item)
+                if self.closed:
+                    self.discard(item)
+                else:
+                    await self._handle(item)
             self._became_idle()
             with self._mutex:
                 if not queue:

@@ -61,6 +61,9 @@ class PullMailbox(Mailbox):
                     fresh = self.queue.popleft()
                 except IndexError:
                     return None
+                if self.closed:
+                    self.discard(fresh)
+                    continue
                 if isinstance(fresh, LocalEvent):
                     self.counters.handled += 1
                     self.finish_local(fresh, None)

@@ -121,7 +121,9 @@ def test_many_come_and_go_while_somebody_publishes(parties, channel):
 
     thread = threading.Thread(target=publish)
     thread.start()
-    ray.get([parties[name].run.remote(come_and_go) for name in ("near", "far", "threaded")], timeout=60)
-    stop.set()
-    thread.join(10)
+    try:
+        ray.get([parties[name].run.remote(come_and_go) for name in ("near", "far", "threaded")], timeout=60)
+    finally:
+        stop.set()
+        thread.join(10)
     producer.close(timeout=10)

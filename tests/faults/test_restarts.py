@@ -47,6 +47,7 @@ ROUNDS = [
     "name server",
     "all",
     "other concentrator",
+    "all",
 ]
 
 
