@@ -300,8 +300,10 @@ class Endpoint:
         if now >= self._due_credit:
             self._due_credit = now + _ASK_FOR_CREDIT_SECONDS
             for publisher in self.publishers.values():
+                # A thread that found it armed may have appended after the tick that disarmed it.
+                publisher.absorb()
                 if publisher.stream.waits_for_credit():
-                    publisher.ask_for_credit()
+                    publisher.room.ask_for_credit()
         for delivery in self.deliveries.values():
             if now - delivery.asked_at > _RESULT_PATIENCE_SECONDS:
                 delivery.asked_at = now

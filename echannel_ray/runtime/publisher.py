@@ -12,10 +12,13 @@ from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PICKLED, PLAIN,
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.gathering import Gather
 from echannel_ray.protocol.messages import Membership, UnregisterProducer
-from echannel_ray.protocol.streams import BLOCK, DROP_NEWEST, DROP_OLDEST, NEVER, RAISE, Recipient
+from echannel_ray.protocol.streams import BLOCK, NEVER, RAISE, Recipient
 from echannel_ray.runtime.deliveries import Delivery
-from echannel_ray.runtime.mailbox import Gap, LocalEvent, LocalGap, Mailbox, producer_name
+from echannel_ray.runtime.draining import Drain
+from echannel_ray.runtime.local import hand_over
+from echannel_ray.runtime.mailbox import Mailbox, producer_name
 from echannel_ray.runtime.outgoing import Large
+from echannel_ray.runtime.room import Room
 from echannel_ray.runtime.waiting import deadline_of
 
 if TYPE_CHECKING:
@@ -25,7 +28,6 @@ MAX_EVENT_BYTES = (2 << 30) + (1 << 20)  # 2 GiB, and what serialising adds
 # Above this an event takes the long way, where packs are bounded by bytes; below, the degree bounds them.
 _SMALL_BYTES = 1024
 _LARGEST_SMALL_BYTES = _SMALL_BYTES + OVERHEAD_BYTES
-_ASK_AGAIN_SECONDS = 0.3
 _FREQUENT_TICKS = 3
 
 
@@ -52,11 +54,10 @@ class Publisher:
         self._pickled: list[bytes] = []
         self._plain_room = self._pickled_room = 0  # how many events may be in the two lists; at most one is not 0
         self._lock = endpoint.lock
-        self._waiting = 0  # threads that are in a `publish` which waits for room
-        self._blocked_milliseconds = 0  # that they have waited, all together
         with self._lock:
             self.stream = endpoint.sender.open_stream(channel, overflow, window_bytes, max_degree)
             endpoint.publishers[self.stream.number] = self
+        self.room = Room(self)
         self.name = producer_name(endpoint.id, self.stream.number)
 
     # ---- publishing ----
@@ -223,7 +224,7 @@ class Publisher:
                 if encoded is None and stream.recipients:
                     encoded = encode(event)
                 size = encoded[2] if encoded else OVERHEAD_BYTES
-                blockers = self._blockers(size)
+                blockers = self.room.blockers(size)
                 if not blockers:
                     outcome = self._send(event, encoded, deliver)
                     break
@@ -234,7 +235,7 @@ class Publisher:
                         channel=self.channel,
                         consumer=str(blockers[0]),
                     )
-            self._wait_for_room(size, deadline, timeout)
+            self.room.wait(size, deadline, timeout)
         endpoint.outgoing.write()
         return outcome
 
@@ -262,7 +263,7 @@ class Publisher:
             special = False
             sequence = sender.skip(stream)
         delivery = endpoint.new_delivery() if deliver else None
-        accepted = self._send_local(event, sequence, delivery)
+        accepted = hand_over(self, event, sequence, delivery)
         if delivery is not None:
             reached = [r for r in stream.recipients.values() if _was_sent(r, sequence)]
             delivery.expect([(r.endpoint, r.subscription) for r in reached], accepted, time.monotonic())
@@ -277,109 +278,6 @@ class Publisher:
                 if is_full or route.gather.gathered_bytes >= frames.MAX_PACK_BYTES:
                     endpoint.outgoing.flush(route.flow)
         return not dropped and accepted == len(self.local)
-
-    def _send_local(self, event: Any, sequence: int, delivery: Delivery | None) -> int:
-        """Hand the event itself to consumers of this process; how many took it."""
-        accepted = 0
-        for mailbox in self.local:
-            is_full = mailbox.local_pending >= mailbox.window_events
-            if (
-                is_full
-                and self.stream.overflow in (DROP_NEWEST, DROP_OLDEST)
-                and not self._drop_local(mailbox, sequence)
-            ):
-                continue
-            mailbox.offer(LocalEvent(event, self.name, sequence, time.time(), delivery))
-            accepted += 1
-        return accepted
-
-    def _drop_local(self, mailbox: Mailbox, sequence: int) -> bool:
-        """Make room by dropping the oldest event of ours in the queue (True), or drop the new one (False)."""
-        self.stream.dropped += 1
-        if self.stream.overflow == DROP_NEWEST:
-            last = mailbox.queue[-1] if mailbox.queue else None
-            if type(last) is LocalGap and last.gap.producer == self.name and last.gap.last == sequence - 1:
-                mailbox.queue[-1] = LocalGap(Gap(self.name, last.gap.first, sequence))
-            else:
-                mailbox.offer(LocalGap(Gap(self.name, sequence, sequence)))
-            return False
-        mailbox.drop_oldest(self.name)
-        return True
-
-    # ---- room ----
-
-    def _blockers(self, size: int) -> list[Any]:
-        """Who has no room for an event of this size; empty where the policy drops."""
-        stream = self.stream
-        blockers: list[Any] = ["a large event that is leaving"] if stream.chunks else []
-        if stream.overflow in (BLOCK, RAISE):
-            if stream.route is not None and not stream.fits(size):
-                blockers += [_Consumer(r) for r in stream.full_recipients(size)]
-            if stream.groups:
-                blockers += [f"group {name!r}" for name in self.endpoint.sender.full_groups(stream, size)]
-            for mailbox in self.local:
-                # A handler may publish into its own channel: it can't wait for itself.
-                if mailbox.local_pending >= mailbox.window_events and not mailbox.is_current_thread():
-                    blockers.append("a consumer in this process")
-        return blockers
-
-    def _wait_for_room(self, size: int, deadline: float | None, timeout: float | None) -> None:
-        began = time.monotonic()
-        with self._lock:
-            self._waiting += 1
-        try:
-            # Consumers report each quarter of a window by themselves. To ask is for an event that needs more room than
-            # that, and for a report that was lost.
-            ask = size > self.stream.window_bytes // 4
-            while not self._room_came(size, deadline, timeout, ask):
-                ask = True
-        finally:
-            with self._lock:
-                self._waiting -= 1
-                self._blocked_milliseconds += int(1000 * (time.monotonic() - began))
-
-    def _room_came(self, size: int, deadline: float | None, timeout: float | None, ask: bool) -> bool:
-        endpoint = self.endpoint
-        with self._lock:
-            endpoint.blocked_publishers += 1
-            endpoint.flush_all()
-            if ask:
-                self.ask_for_credit()
-        try:
-            endpoint.outgoing.write()
-            endpoint.crew.step_aside()
-            asked_at = time.monotonic()
-            if not endpoint.crew.ticking:
-                endpoint.crew.wake_ticker()
-            with self._lock:
-                while self._blockers(size) and not (self.stream.closed or self.stream.deleted or endpoint.broken):
-                    now = time.monotonic()
-                    if deadline is not None and now >= deadline:
-                        raise TimeoutError(
-                            f"no room for the event on channel {self.channel!r} within {timeout} s: "
-                            f"{', '.join(map(str, self._blockers(size)))}"
-                        )
-                    if now - asked_at >= _ASK_AGAIN_SECONDS:
-                        return False
-                    left = _ASK_AGAIN_SECONDS if deadline is None else min(_ASK_AGAIN_SECONDS, deadline - now)
-                    endpoint.room.wait(left)
-            return True
-        finally:
-            with self._lock:
-                endpoint.blocked_publishers -= 1
-
-    def ask_for_credit(self) -> None:
-        """Have those who are behind report as soon as they have handled what was sent."""
-        stream = self.stream
-        endpoint = self.endpoint
-        for recipient in stream.recipients.values():
-            mark = recipient.sent[-1].mark if recipient.sent else stream.published_bytes
-            if recipient.handled_mark < mark or recipient.sent:
-                fixed = frames.CREDIT_WANTED_FIXED.pack(
-                    recipient.node, recipient.endpoint, endpoint.node, endpoint.id,
-                    stream.number, recipient.subscription, mark,
-                )  # fmt: skip
-                endpoint.outgoing.put(frames.frame(frames.CREDIT_WANTED, fixed))
 
     # ---- the other calls ----
 
@@ -428,58 +326,7 @@ class Publisher:
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all published so far has been received by every consumer's process (by groups: handled)."""
-        deadline = deadline_of(timeout)
-        self.endpoint.crew.step_aside()
-        with self._lock:
-            self.check_open()
-            self.absorb()  # what this thread appended at the moment when we were disarmed
-            self.endpoint.flush_all()
-            marks = {flow: flow.last_sent for flow in self.stream.flows}
-            grouped = {
-                key: recipient.sent[-1].mark
-                for key, recipient in self.stream.recipients.items()
-                if recipient.sent and recipient.consumer.group is not None
-            }
-            self.endpoint.draining += 1
-        try:
-            while not self._drained(marks, grouped):
-                self._urge(deadline, timeout)
-        finally:
-            with self._lock:
-                self.endpoint.draining -= 1
-
-    def _drained(self, marks: dict[Any, int], grouped: dict[tuple[int, int], int]) -> bool:
-        stream = self.stream
-        with self._lock:
-            self.endpoint.check_usable()
-            if stream.chunks or any(r.backlog for r in stream.laggards):
-                return False
-            for key, mark in grouped.items():
-                recipient = stream.recipients.get(key)
-                if recipient is not None and any(u.mark <= mark for u in recipient.sent):
-                    return False
-            if any(stream.undelivered.values()):
-                return False
-            return all(flow.lowest_acked >= mark for flow, mark in marks.items())
-
-    def _urge(self, deadline: float | None, timeout: float | None) -> None:
-        endpoint = self.endpoint
-        with self._lock:
-            now = time.monotonic()
-            if deadline is not None and now >= deadline:
-                raise TimeoutError(f"not all of channel {self.channel!r} was acknowledged within {timeout} s")
-            endpoint.flush_all()
-            for flow in self.stream.flows:
-                for node in flow.nodes_to_probe(now, at_once=True):
-                    endpoint.outgoing.put(frames.probe(endpoint.id, flow.number, flow.last_sent, node))
-            if self.stream.groups or self.stream.laggards:
-                self.ask_for_credit()
-        endpoint.outgoing.write()
-        if not endpoint.crew.ticking:
-            endpoint.crew.wake_ticker()
-        with self._lock:
-            left = _ASK_AGAIN_SECONDS if deadline is None else min(_ASK_AGAIN_SECONDS, deadline - time.monotonic())
-            endpoint.room.wait(max(0.0, left))
+        Drain(self, timeout).run()
 
     def retire(self) -> UnregisterProducer:
         """Close the stream, in its order; what the manager has to be told of it."""
@@ -503,7 +350,7 @@ class Publisher:
         if stream.limit_bytes >= 0 and stream.fits(_SMALL_BYTES):
             return self.publish(event, timeout)
         with self._lock:
-            blocked = bool(self._blockers(_SMALL_BYTES)) or stream.chunks
+            blocked = bool(self.room.blockers(_SMALL_BYTES)) or stream.chunks
         if not blocked or stream.overflow != BLOCK:
             return self.publish(event, timeout)
         return await asyncio.get_running_loop().run_in_executor(None, self.publish, event, timeout)
@@ -556,7 +403,7 @@ class Publisher:
     @property
     def is_blocked(self) -> bool:
         """Whether a `publish` waits for room now."""
-        return self._waiting > 0
+        return self.room.waiting > 0
 
     def counters(self) -> dict[str, int]:
         """What this producer has done so far; under the lock."""
@@ -569,19 +416,9 @@ class Publisher:
             "events_dropped": stream.dropped,
             "packs_sent": stream.packs,
             "bytes_between_nodes": stream.bytes_between_nodes,
-            "blocked_milliseconds": self._blocked_milliseconds,
+            "blocked_milliseconds": self.room.blocked_milliseconds,
             "bytes_published": stream.published_bytes - OVERHEAD_BYTES * (stream.next_sequence - 1 - stream.skipped),
         }
-
-
-class _Consumer:
-    """A recipient, as errors name it."""
-
-    def __init__(self, recipient: Recipient) -> None:
-        self._recipient = recipient
-
-    def __str__(self) -> str:
-        return f"consumer {self._recipient.endpoint:016x}.{self._recipient.subscription}"
 
 
 def _was_sent(recipient: Recipient, sequence: int) -> bool:

@@ -6,11 +6,11 @@ import dataclasses
 import select
 import socket
 import threading
-
-import ray
+from functools import partial
+from typing import Any
 
 from echannel_ray.actors import bootstrap
-from echannel_ray.ids import RAY_NAMESPACE, node_number
+from echannel_ray.ids import node_number
 from tests.clusters import wait_until
 from tests.faults.scene import Scene, kill
 
@@ -29,6 +29,11 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+
+    @property
+    def links(self) -> int:
+        """How many connections it forwards."""
+        return len(self._pairs) // 2
 
     def be_silent(self, silent: bool) -> None:
         """Forward nothing, but keep all connections: what a cable that was pulled looks like."""
@@ -96,12 +101,25 @@ def put_between(scene: Scene) -> Proxy:
     The one with the lower node number dials, at the port that the directory names for the other. So the directory gets
     another port (the name server takes it for news of that concentrator), and the one that dials is started again.
     """
-    dialling, listening = sorted(scene.cluster.nodes, key=lambda node: node_number(node.node_id))
-    server = ray.get_actor(bootstrap.name_server_name(scene.namespace), namespace=RAY_NAMESPACE)
-    directory = ray.get(server.directory.remote())
-    info = next(each for each in directory.concentrators if each.ray_node_id == listening.node_id)
-    proxy = Proxy(info.port)
-    ray.get(server.join.remote(dataclasses.replace(info, port=proxy.port, incarnation=info.incarnation + 1)))
-    kill(scene.concentrator(dialling).pid)
-    wait_until(lambda: len(proxy._pairs) == 2 and scene.concentrator(listening).peers == 1)
-    return proxy
+    dialling, listening = sorted(scene.cluster.nodes[:2], key=lambda node: node_number(node.node_id))
+    while True:
+        info = scene.describe(listening)["info"]
+        proxy = Proxy(info.port)
+        rejoined = dataclasses.replace(info, port=proxy.port, incarnation=info.incarnation + 1)
+        bootstrap.call(partial(_name_server, scene), "join", rejoined)
+        kill(scene.concentrator(dialling).pid)
+        wait_until(lambda: proxy.links or _named_port(scene, info.node) != proxy.port)
+        if proxy.links:
+            wait_until(lambda: scene.concentrator(listening).peers)
+            return proxy
+        proxy.close()  # the concentrator or the name server was started again meanwhile, by another fault of a soak
+
+
+def _name_server(scene: Scene) -> Any:
+    return bootstrap.find(bootstrap.name_server_name(scene.namespace))
+
+
+def _named_port(scene: Scene, node: int) -> int:
+    """Where the directory says that this node's concentrator is; 0 if it does not."""
+    directory = bootstrap.call(partial(_name_server, scene), "directory")
+    return next((each.port for each in directory.concentrators if each.node == node), 0)

@@ -1,0 +1,99 @@
+"""Waiting until all that was published is acknowledged."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from echannel_ray.protocol import frames
+from echannel_ray.runtime.room import ASK_AGAIN_SECONDS
+from echannel_ray.runtime.waiting import deadline_of
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.publisher import Publisher
+
+
+class Drain:
+    """One call of `drain`: what it waits for is what had been published when it began."""
+
+    def __init__(self, publisher: Publisher, timeout: float | None) -> None:
+        self._publisher = publisher
+        self._endpoint = publisher.endpoint
+        self._stream = publisher.stream
+        self._timeout = timeout
+        self._deadline = deadline_of(timeout)
+        self._was_held_back = False
+
+    def run(self) -> None:
+        """Wait; `TimeoutError` where it takes too long."""
+        endpoint = self._endpoint
+        endpoint.crew.step_aside()
+        with endpoint.lock:
+            self._publisher.check_open()
+            self._publisher.absorb()  # what this thread appended at the moment when we were disarmed
+            endpoint.flush_all()
+            self._note_marks()
+            endpoint.draining += 1
+        try:
+            while not self._is_done():
+                pass  # and ask again
+        finally:
+            with endpoint.lock:
+                endpoint.draining -= 1
+
+    def _note_marks(self) -> None:
+        self._marks = {flow: flow.last_sent for flow in self._stream.flows}
+        self._grouped = {
+            key: recipient.sent[-1].mark
+            for key, recipient in self._stream.recipients.items()
+            if recipient.sent and recipient.consumer.group is not None
+        }
+
+    def _is_done(self) -> bool:
+        endpoint = self._endpoint
+        with endpoint.lock:
+            if self._is_acknowledged():
+                return True
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                raise TimeoutError(
+                    f"not all of channel {self._stream.channel!r} was acknowledged within {self._timeout} s"
+                )
+            endpoint.flush_all()
+            self._ask()
+        endpoint.outgoing.write()
+        if not endpoint.crew.ticking:
+            endpoint.crew.wake_ticker()
+        ask_again_at = time.monotonic() + ASK_AGAIN_SECONDS
+        until = ask_again_at if self._deadline is None else min(ask_again_at, self._deadline)
+        with endpoint.lock:
+            while not self._is_acknowledged():
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                endpoint.room.wait(left)
+            return True
+
+    def _is_acknowledged(self) -> bool:
+        stream = self._stream
+        self._endpoint.check_usable()
+        if stream.chunks or any(recipient.backlog for recipient in stream.laggards):
+            self._was_held_back = True
+            return False
+        if self._was_held_back:
+            self._note_marks()  # what was held back until now has its place in a flow
+            self._was_held_back = False
+        for key, mark in self._grouped.items():
+            recipient = stream.recipients.get(key)
+            if recipient is not None and any(unhandled.mark <= mark for unhandled in recipient.sent):
+                return False
+        if any(stream.undelivered.values()):
+            return False
+        return all(flow.lowest_acked >= mark for flow, mark in self._marks.items())
+
+    def _ask(self) -> None:
+        now = time.monotonic()
+        for flow in self._stream.flows:
+            for node in flow.nodes_to_probe(now, at_once=True):
+                self._endpoint.outgoing.put(frames.probe(self._endpoint.id, flow.number, flow.last_sent, node))
+        if self._stream.groups or self._stream.laggards:
+            self._publisher.room.ask_for_credit()
