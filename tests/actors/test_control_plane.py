@@ -138,11 +138,14 @@ def test_another_wire_version_is_refused(two_nodes):
 def test_a_jobs_runtime_env_rules_the_parts_only_where_it_has_to(two_nodes, tmp_path: Path, installed: bool):
     """Where echannel_ray is not installed, the job's runtime_env may be what brings it."""
     (tmp_path / "theirs.py").write_text("")
+    shadow = tmp_path / "shadow" / "echannel_ray"
+    shadow.mkdir(parents=True)
+    (shadow / "__init__.py").write_text("raise ImportError('as if it were not installed')")
     script = textwrap.dedent(f"""
         import os, ray
         from echannel_ray.actors import bootstrap
         if not {installed}:
-            os.environ["PYTHONPATH"] = ""
+            os.environ["PYTHONPATH"] = {str(shadow.parent)!r}
         env = dict(working_dir={str(tmp_path)!r}, env_vars=dict(THEIRS="1"))
         ray.init({two_nodes.address!r}, runtime_env=env, log_to_driver=False)
         bootstrap.ensure_name_server("apart")

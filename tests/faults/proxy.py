@@ -9,6 +9,8 @@ import threading
 from functools import partial
 from typing import Any
 
+from ray._private.node import Node
+
 from echannel_ray.actors import bootstrap
 from echannel_ray.ids import node_number
 from tests.clusters import wait_until
@@ -108,11 +110,19 @@ def put_between(scene: Scene) -> Proxy:
         rejoined = dataclasses.replace(info, port=proxy.port, incarnation=info.incarnation + 1)
         bootstrap.call(partial(_name_server, scene), "join", rejoined)
         kill(scene.concentrator(dialling).pid)
-        wait_until(lambda: proxy.links or _named_port(scene, info.node) != proxy.port)
+        wait_until(partial(_is_settled, scene, proxy, info.node))
         if proxy.links:
-            wait_until(lambda: scene.concentrator(listening).peers)
+            wait_until(partial(_has_peers, scene, listening))
             return proxy
         proxy.close()  # the concentrator or the name server was started again meanwhile, by another fault of a soak
+
+
+def _is_settled(scene: Scene, proxy: Proxy, node: int) -> bool:
+    return bool(proxy.links) or _named_port(scene, node) != proxy.port
+
+
+def _has_peers(scene: Scene, node: Node) -> bool:
+    return scene.concentrator(node).peers > 0
 
 
 def _name_server(scene: Scene) -> Any:
