@@ -1,4 +1,4 @@
-"""The concentrator: the hub of its node, and the only part that talks to Ray's actors on behalf of the node's processes."""
+"""The concentrator: the hub of its node, which alone talks to Ray's actors on behalf of the node's processes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from echannel_ray.transport.unix import SocketDirectory, UnixListener
 logger = logging.getLogger(__name__)
 
 SOCKET_NAME = "concentrator"
-# A node's concentrator without endpoints stays so long, since the next process often comes soon; then it retires, so that an
-# autoscaler can remove the node.
+# A node's concentrator without endpoints stays so long, since the next process often comes soon; then it retires, so
+# that an autoscaler can remove the node.
 LINGER_SECONDS = 30.0
 PEER_TIMEOUT_SECONDS = 30.0
 _DIAL_SECONDS = 2.0
@@ -412,7 +412,7 @@ class Concentrator:
                 self._in_background(self._reach(info.node))
 
     async def _reach(self, node: int) -> None:
-        """Have a link to this peer, or know that it is dead: one of a pair dials, both look whether the other is there."""
+        """Have a link to this peer, or know that it is dead: one of a pair dials, both look for the other."""
         if node in self._dialling:
             return
         self._dialling.add(node)
