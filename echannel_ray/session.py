@@ -161,9 +161,12 @@ def _make_concentrator(namespace: str, ray_node_id: str, managers: int) -> str:
     """See that the node's concentrator is there: the path of its socket."""
     try:
         bootstrap.ensure_managers(namespace, managers)
-        bootstrap.ensure_concentrator(namespace, ray_node_id, managers)
-        name = bootstrap.concentrator_name(namespace, node_number(ray_node_id))
-        path = bootstrap.call(lambda: bootstrap.find(name), "ready", timeout=bootstrap.ENSURE_TIMEOUT_SECONDS)
+
+        def get_or_make() -> bootstrap.Handle:
+            return bootstrap.ensure_concentrator(namespace, ray_node_id, managers)
+
+        # One that is about to retire is found, and gone before it answers: then another is made.
+        path = bootstrap.call(get_or_make, "ready", timeout=bootstrap.ENSURE_TIMEOUT_SECONDS)
         return str(path)
     except TimeoutError as error:
         raise errors.Disconnected(

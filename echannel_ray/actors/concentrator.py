@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import os
@@ -16,6 +15,8 @@ from typing import Any
 
 from echannel_ray import errors
 from echannel_ray.actors.bootstrap import ask, describe_this_actor, name_server_name, ray_nodes
+from echannel_ray.actors.peers import PEER_TIMEOUT_SECONDS, Peers, greeting
+from echannel_ray.actors.registry import Registry
 from echannel_ray.ids import WIRE_VERSION, node_number
 from echannel_ray.protocol import frames, messages
 from echannel_ray.protocol.messages import ConcentratorInfo, Directory, Push, Registrations
@@ -25,7 +26,7 @@ from echannel_ray.runtime.hub import Hub, HubLink
 from echannel_ray.transport import wire
 from echannel_ray.transport.presence import forget_endpoint, former_endpoints, note_endpoint
 from echannel_ray.transport.security import Credentials
-from echannel_ray.transport.tcp import TcpListener, connect_tcp
+from echannel_ray.transport.tcp import TcpListener
 from echannel_ray.transport.unix import SocketDirectory, UnixListener
 
 logger = logging.getLogger(__name__)
@@ -34,16 +35,12 @@ SOCKET_NAME = "concentrator"
 # A node's concentrator without endpoints stays so long, since the next process often comes soon; then it retires, so
 # that an autoscaler can remove the node.
 LINGER_SECONDS = 30.0
-PEER_TIMEOUT_SECONDS = 30.0
-_DIAL_SECONDS = 2.0
-_DIAL_AGAIN_SECONDS = 0.2
+_ASK_AGAIN_SECONDS = 0.2
 _WATCH_SECONDS = 0.25
 # What nobody confirmed in this time is asked for again by the manager.
 _PUSH_SECONDS = 20.0
 _REQUEST_SECONDS = 3600.0
 _RECOVERY_SECONDS = 5.0
-# A node that joins is known to its first producers a little before it is known here.
-_UNKNOWN_NODE_SECONDS = 2.0
 
 
 class Concentrator:
@@ -61,21 +58,16 @@ class Concentrator:
         self._hub = Hub(namespace, self._node, self._incarnation, self._relay, self)
         self._serving = asyncio.Event()
         self._recovered = asyncio.Event()
-        self._registrations: dict[int, dict[str, Registrations]] = {}  # endpoint -> channel -> what it has open
-        self._definitions: dict[str, messages.Definition] = {}
+        self._registry = Registry(self._node)
+        me = greeting(namespace, self._node, self._incarnation)
+        self._peers = Peers(me, self._relay, self._hub, self._ask_name_server, self._in_background)
         self._pids: dict[int, int] = {}
         self._attached: dict[int, asyncio.Event] = {}  # former endpoints, until they are back or gone
         self._pushes: dict[tuple[int, int], asyncio.Future[Any]] = {}
         self._push_numbers = itertools.count(1)
         self._info: ConcentratorInfo | None = None
         self._listeners: list[UnixListener | TcpListener] = []
-        self._directory: Directory | None = None
-        self._credentials: Credentials | None = None
         self._renew_at = datetime.max.replace(tzinfo=timezone.utc)
-        self._dialling: set[int] = set()
-        self._peers_up: dict[int, asyncio.Event] = {}
-        self._lost_at: dict[int, float] = {}
-        self._missing_since: dict[int, float] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._idle_since = time.monotonic()
         self._retiring = False
@@ -113,11 +105,11 @@ class Concentrator:
             pid=os.getpid(),
             incarnation=self._incarnation,
         )
-        directory, credentials = await self._ask_until_answered(name_server_name(self._namespace), "join", self._info)
+        directory, credentials = await self._ask_name_server("join", self._info)
         self._take_credentials(credentials)
         listener = TcpListener(host, port, credentials)
         probe.close()
-        await self._take_directory(directory)
+        self._peers.take_directory(directory)
         return listener
 
     def _expect_former_endpoints(self) -> None:
@@ -141,7 +133,8 @@ class Concentrator:
         """See `Owner`."""
         note_endpoint(self._directory_path, hello.endpoint, hello.pid)
         self._pids[hello.endpoint] = hello.pid
-        self._loop.call_soon_threadsafe(self._endpoint_is_back, hello.endpoint)
+        # It counts as back when it has said what it has open: see `_registered`.
+        self._loop.call_soon_threadsafe(self._registry.attached, hello.endpoint)
 
     def endpoint_gone(self, endpoint: int) -> None:
         """See `Owner`."""
@@ -149,11 +142,11 @@ class Concentrator:
 
     def peer_attached(self, node: int) -> None:
         """See `Owner`."""
-        self._loop.call_soon_threadsafe(self._peer_is_back, node)
+        self._loop.call_soon_threadsafe(self._peers.is_back, node)
 
     def peer_detached(self, node: int) -> None:
         """See `Owner`."""
-        self._loop.call_soon_threadsafe(self._peer_lost, node)
+        self._loop.call_soon_threadsafe(self._peers.is_lost, node)
 
     def requested(self, endpoint: int, request: int, payload: bytes) -> None:
         """See `Owner`."""
@@ -170,10 +163,6 @@ class Concentrator:
 
     # ---- endpoints ----
 
-    def _endpoint_is_back(self, endpoint: int) -> None:
-        self._registrations.setdefault(endpoint, {})
-        # It counts as back when it has said what it has open: see `_registered`.
-
     def _mark_recovered(self, endpoint: int) -> None:
         event = self._attached.pop(endpoint, None)
         if event is not None:
@@ -182,7 +171,7 @@ class Concentrator:
             self._recovered.set()
 
     async def _let_go(self, endpoint: int) -> None:
-        self._registrations.pop(endpoint, None)
+        self._registry.gone(endpoint)
         self._pids.pop(endpoint, None)
         self._mark_recovered(endpoint)
         for (owner, number), future in [*self._pushes.items()]:
@@ -223,62 +212,22 @@ class Concentrator:
     async def _perform(self, endpoint: int, message: Any) -> Any:
         await self._serving.wait()
         if isinstance(message, messages.GetStatus):
-            return await self._ask_until_answered(name_server_name(self._namespace), "status")
+            return await self._ask_name_server("status")
         channel: str = message.channel
         managers = await self._managers()
         manager = managers[slot_of(channel, len(managers))]
         answer = await self._ask_until_answered(manager, "request", self._node, endpoint, message)
-        self._note(endpoint, message, answer)
+        self._registry.answered(endpoint, message, answer)
         return answer
 
-    def _note(self, endpoint: int, message: Any, answer: Any) -> None:
-        """Remember what the endpoint has open now: a manager that was restarted asks for it."""
-        channel = message.channel
-        if isinstance(message, messages.OpenChannel):
-            self._definitions[channel] = answer
-            return
-        held = self._registrations.get(endpoint)
-        definition = self._definitions.get(channel)
-        if held is None or definition is None:
-            return
-        known = held.get(channel) or Registrations(self._node, endpoint, channel, definition, (), ())
-        streams, consumers = set(known.streams), {c[0]: c for c in known.consumers}
-        if isinstance(message, messages.RegisterProducer):
-            streams.add(message.stream)
-        elif isinstance(message, messages.UnregisterProducer):
-            streams.discard(message.stream)
-        elif isinstance(message, messages.Subscribe):
-            consumers[message.subscription] = (message.subscription, message.group, message.pair)
-        elif isinstance(message, messages.Unsubscribe):
-            consumers.pop(message.subscription, None)
-        elif isinstance(message, messages.DeleteChannel):
-            self._definitions.pop(channel, None)
-            held.pop(channel, None)
-            return
-        held[channel] = Registrations(
-            self._node, endpoint, channel, definition, tuple(sorted(streams)), tuple(consumers.values())
-        )
-
     async def _registered(self, endpoint: int, message: wire.Registered) -> None:
-        held = self._registrations.setdefault(endpoint, {})
-        for each in message.registrations:
-            held[each.channel] = each
-            known = self._definitions.get(each.channel)
-            # An endpoint may have an old one, of a channel that was deleted meanwhile.
-            if known is None or known.incarnation <= each.definition.incarnation:
-                self._definitions[each.channel] = each.definition
+        self._registry.reported(endpoint, message.registrations)
         if message.complete:
-            if held:
-                await self._serving.wait()
-                managers = await self._managers()
-                for slot, manager in enumerate(managers):
-                    mine = [
-                        r
-                        for r in held.values()
-                        if (r.streams or r.consumers) and slot_of(r.channel, len(managers)) == slot
-                    ]
-                    if mine:
-                        await self._ask_until_answered(manager, "report", mine, self._node, self._incarnation)
+            managers = await self._managers()
+            for slot, manager in enumerate(managers):
+                mine = self._registry.of_slot(slot, len(managers), endpoint)
+                if mine:
+                    await self._ask_until_answered(manager, "report", mine, self._node, self._incarnation)
             self._mark_recovered(endpoint)
 
     def _send_to(self, endpoint: int, frame: bytes) -> None:
@@ -304,7 +253,7 @@ class Concentrator:
         waiting = self._attached.get(endpoint)
         if waiting is not None:
             await asyncio.wait_for(waiting.wait(), _PUSH_SECONDS)
-        if endpoint not in self._registrations:
+        if endpoint not in self._registry:
             return None
         number = next(self._push_numbers) & 0xFFFFFFFF
         future = self._pushes[endpoint, number] = self._loop.create_future()
@@ -328,18 +277,13 @@ class Concentrator:
         # One whose process is stopped may stay away for long: then the others must not wait any more.
         if time.monotonic() - self._started_at < PEER_TIMEOUT_SECONDS:
             await asyncio.wait_for(self._recovered.wait(), _RECOVERY_SECONDS)
-        return [
-            each
-            for held in self._registrations.values()
-            for each in held.values()
-            if slot_of(each.channel, managers) == slot and (each.streams or each.consumers)
-        ]
+        return self._registry.of_slot(slot, managers)
 
     async def directory_changed(self, directory: Directory) -> None:
         """Concentrators came or left."""
         # Not before the answer to joining, which brings the certificate that is needed to reach them.
         await self._serving.wait()
-        await self._take_directory(directory)
+        self._peers.take_directory(directory)
 
     async def describe(self) -> dict[str, Any]:
         """Who this is, and how its links are."""
@@ -347,7 +291,7 @@ class Concentrator:
         return {
             **describe_this_actor(),
             "info": self._info,
-            "directory_epoch": self._directory.epoch if self._directory else 0,
+            "directory_epoch": self._peers.directory.epoch if self._peers.directory else 0,
             "endpoints": len(self._relay.endpoints),
             "peers": len(self._relay.peers),
             "flows": len(self._relay.routes),
@@ -366,13 +310,16 @@ class Concentrator:
         return WIRE_VERSION
 
     async def stop(self) -> None:
-        """Close all links, and leave no file behind; the caller ends the actor."""
+        """Close all links, and leave no file behind: the namespace ends. The caller ends the actor."""
         # Without a word the endpoints would start the namespace again.
         farewell = errors.Disconnected(
             f"namespace {self._namespace!r} was stopped by echannel_ray.shutdown(): use it again to start it anew",
             namespace=self._namespace,
         )
-        await asyncio.to_thread(self._hub.stop, frames.frame(frames.REFUSED, wire.encode_error(farewell)))
+        await self._close(frames.frame(frames.REFUSED, wire.encode_error(farewell)))
+
+    async def _close(self, farewell: bytes) -> None:
+        await asyncio.to_thread(self._hub.stop, farewell)
         for endpoint in [*self._pids]:
             forget_endpoint(self._directory_path, endpoint)
         try:
@@ -387,94 +334,15 @@ class Concentrator:
         if self._relay.endpoints or self._relay.expected:
             self._retiring = False
             return
-        await self.stop()
-        await self._ask_until_answered(name_server_name(self._namespace), "leave", self._node, self._incarnation)
+        # Without a farewell: whoever has linked up in this moment makes a successor.
+        await self._close(b"")
+        await self._ask_name_server("leave", self._node, self._incarnation)
         ray.actor.exit_actor()  # type: ignore[no-untyped-call]
-
-    # ---- peers ----
-
-    async def _take_directory(self, directory: Directory) -> None:
-        known = self._directory
-        if known is not None and (known.epoch, known.version) >= (directory.epoch, directory.version):
-            return
-        self._directory = directory
-        present = {info.node for info in directory.concentrators}
-        for node in {*self._relay.peers} - present:
-            # It retired, so it had no endpoints; or it is dead.
-            self._hub.post(partial(self._relay.node_gone, node))
-            self._lost_at.pop(node, None)
-        self._reach_all()
-
-    def _reach_all(self) -> None:
-        """Begin to reach the peers to which there is no link."""
-        for info in self._directory.concentrators if self._directory is not None else ():
-            if info.node != self._node and info.node not in self._relay.peers and info.node not in self._dialling:
-                self._in_background(self._reach(info.node))
-
-    async def _reach(self, node: int) -> None:
-        """Have a link to this peer, or know that it is dead: one of a pair dials, both look for the other."""
-        if node in self._dialling:
-            return
-        self._dialling.add(node)
-        try:
-            while node not in self._relay.peers:
-                info = self._info_of(node)
-                if info is None:
-                    return
-                if self._node < node and await asyncio.to_thread(self._dial, info):
-                    with contextlib.suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(self._peer_is_up(node).wait(), _DIAL_SECONDS)
-                if node in self._relay.peers:
-                    return
-                if await asyncio.to_thread(_is_unreachable, info):
-                    await self._report_dead(node, waited=False)
-                await asyncio.sleep(_DIAL_AGAIN_SECONDS)
-        finally:
-            self._dialling.discard(node)
-
-    def _dial(self, info: ConcentratorInfo) -> bool:
-        """Link to a peer and greet it; it blocks. Whether somebody of this node's certificate was there."""
-        assert self._credentials is not None
-        try:
-            connection = connect_tcp(info.host, info.port, self._credentials, _DIAL_SECONDS)
-        except (OSError, errors.EChannelError) as error:
-            logger.debug("node %016x at %s:%d: %s", info.node, info.host, info.port, error)
-            return False
-        if connection.peer.node != info.node:
-            connection.close()
-            return False
-        hello = wire.Hello(self._namespace, self._node, 0, os.getpid(), self._incarnation)
-        self._hub.post(partial(self._hub.adopt, connection, hello))
-        return True
-
-    def _peer_is_up(self, node: int) -> asyncio.Event:
-        return self._peers_up.setdefault(node, asyncio.Event())
-
-    async def _report_dead(self, node: int, waited: bool) -> None:
-        """Have the name server look as well: only what it finds dead, is. `waited`: silence has lasted long enough."""
-        dead = await self._ask_until_answered(name_server_name(self._namespace), "node_gone", node, waited)
-        if dead:
-            self._hub.post(partial(self._relay.node_gone, node))
-
-    def _peer_is_back(self, node: int) -> None:
-        self._peer_is_up(node).set()
-        self._lost_at.pop(node, None)
-
-    def _peer_lost(self, node: int) -> None:
-        self._peer_is_up(node).clear()
-        self._lost_at[node] = time.monotonic()
-        if self._info_of(node) is not None:
-            self._in_background(self._reach(node))
-
-    def _info_of(self, node: int) -> ConcentratorInfo | None:
-        if self._directory is None:
-            return None
-        return next((info for info in self._directory.concentrators if info.node == node), None)
 
     # ---- watching ----
 
     async def _watch(self) -> None:
-        while not self._retiring:
+        while True:
             await asyncio.sleep(_WATCH_SECONDS)
             now = time.monotonic()
             if expected := [*self._relay.expected]:
@@ -483,43 +351,25 @@ class Concentrator:
                     if endpoint not in alive:
                         self._hub.post(partial(self._relay.presume_gone, [endpoint]))
                         self._in_background(self._let_go(endpoint))
-            self._reach_all()  # also where an attempt ended in an error
-            for node, lost_at in [*self._lost_at.items()]:
-                if now - lost_at > PEER_TIMEOUT_SECONDS:
-                    del self._lost_at[node]
-                    self._in_background(self._report_dead(node, waited=True))
-            for link in self._hub.suspected():
-                if link.node and now - link.heard_at > PEER_TIMEOUT_SECONDS:
-                    self._hub.post(partial(self._hub.disconnect, link))
-            self._look_for_unknown_nodes(now)
+            self._peers.watch(now)
             if datetime.now(timezone.utc) > self._renew_at:
                 await self._renew()
             if self._relay.endpoints or self._relay.expected:
                 self._idle_since = now
-            elif now - self._idle_since > self._linger_seconds:
+            elif now - self._idle_since > self._linger_seconds and not self._retiring:
                 self._retiring = True
                 self._in_background(self._retire_soon())
 
-    def _look_for_unknown_nodes(self, now: float) -> None:
-        """Flows may lead to a node that died before this concentrator was restarted: nobody else would ask about it."""
-        known = {self._node, *self._relay.peers, *self._lost_at}
-        missing = {node for route in [*self._relay.routes.values()] for node in [*route.remote]} - known
-        self._missing_since = {node: self._missing_since.get(node, now) for node in missing}
-        for node, since in [*self._missing_since.items()]:
-            if now - since > _UNKNOWN_NODE_SECONDS:
-                self._missing_since[node] = now
-                self._in_background(self._report_dead(node, waited=False))
-
     async def _renew(self) -> None:
         """Get another certificate while the old one is good; links that exist are not concerned."""
-        _, credentials = await self._ask_until_answered(name_server_name(self._namespace), "join", self._info)
+        _, credentials = await self._ask_name_server("join", self._info)
         self._take_credentials(credentials)
         for listener in self._listeners:
             if isinstance(listener, TcpListener):
                 self._hub.post(partial(listener.renew, credentials))
 
     def _take_credentials(self, credentials: Credentials) -> None:
-        self._credentials = credentials
+        self._peers.credentials = credentials
         now = datetime.now(timezone.utc)
         self._renew_at = now + (credentials.not_after - now) / 2
 
@@ -533,8 +383,11 @@ class Concentrator:
 
     async def _managers(self) -> tuple[str, ...]:
         await self._serving.wait()
-        assert self._directory is not None
-        return self._directory.managers
+        assert self._peers.directory is not None
+        return self._peers.directory.managers
+
+    async def _ask_name_server(self, method: str, *args: Any) -> Any:
+        return await self._ask_until_answered(name_server_name(self._namespace), method, *args)
 
     async def _ask_until_answered(self, name: str, method: str, *args: Any) -> Any:
         while True:
@@ -544,7 +397,7 @@ class Concentrator:
                 raise
             except Exception as error:
                 logger.warning("%s does not answer %r: %s", name, method, error)
-                await asyncio.sleep(_DIAL_AGAIN_SECONDS)
+                await asyncio.sleep(_ASK_AGAIN_SECONDS)
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
         task = self._loop.create_task(work)
@@ -563,18 +416,3 @@ def _own_host(ray_node_id: str) -> str:
 
 def _raylet_port(ray_node_id: str) -> int:
     return next(int(node["NodeManagerPort"]) for node in ray_nodes() if node["NodeID"] == ray_node_id)
-
-
-def _is_unreachable(info: ConcentratorInfo) -> bool:
-    """Whether both the concentrator's and the raylet's port refuse: then the node is dead, not silent."""
-    return _refuses(info.host, info.port) and _refuses(info.host, info.raylet_port)
-
-
-def _refuses(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), timeout=1.0).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False  # unreachable or slow: silent, which is not dead
-    return False
