@@ -69,7 +69,8 @@ class Concentrator:
         self._listeners: list[UnixListener | TcpListener] = []
         self._renew_at = datetime.max.replace(tzinfo=timezone.utc)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._idle_since = time.monotonic()
+        # Somebody has asked for it, and may take long to link up on a busy machine.
+        self._idle_since = time.monotonic() + LINGER_SECONDS
         self._retiring = False
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
         self._in_background(self._start())
