@@ -1,4 +1,4 @@
-"""A concentrator without endpoints retires, so that an autoscaler can remove its node; whoever comes later makes another."""
+"""A concentrator without endpoints retires, so that its node can be removed; whoever comes later makes another."""
 
 from __future__ import annotations
 
