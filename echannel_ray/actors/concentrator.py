@@ -57,6 +57,7 @@ class Concentrator:
         self._relay = Relay(self._node)
         self._hub = Hub(namespace, self._node, self._incarnation, self._relay, self)
         self._serving = asyncio.Event()
+        self._failure: errors.EChannelError | None = None
         self._recovered = asyncio.Event()
         self._registry = Registry(self._node)
         me = greeting(namespace, self._node, self._incarnation)
@@ -76,6 +77,17 @@ class Concentrator:
         self._in_background(self._start())
 
     async def _start(self) -> None:
+        try:
+            await self._begin()
+        except errors.EChannelError as error:
+            self._failure = error  # whoever waits for `ready` is told
+            self._serving.set()
+        except Exception:
+            # Ray starts this actor again. One that answered and did nothing would stay.
+            logger.exception("the concentrator of node %016x can't start", self._node)
+            os._exit(1)
+
+    async def _begin(self) -> None:
         self._directory_path = SocketDirectory(self._namespace, self._node)
         self._expect_former_endpoints()
         endpoints = UnixListener(self._directory_path.socket_path(SOCKET_NAME))
@@ -244,6 +256,8 @@ class Concentrator:
     async def ready(self) -> str:
         """Answered when endpoints can link up and their requests are answered: where its socket is."""
         await self._serving.wait()
+        if self._failure is not None:
+            raise self._failure
         return self._directory_path.socket_path(SOCKET_NAME)
 
     async def push(self, items: list[tuple[int, Push]]) -> list[Any]:

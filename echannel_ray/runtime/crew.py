@@ -15,10 +15,13 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from typing import Protocol
+
+logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.002
 # The ticker goes to sleep after so many ticks without anything to do.
@@ -50,7 +53,7 @@ class Link(Protocol):
     def tick(self) -> bool:
         """A few milliseconds have passed; True when there is more to do soon."""
 
-    def idle_seconds(self) -> float | None:
+    def idle_seconds(self) -> float:
         """How long the ticker may sleep when `tick` had nothing to do."""
 
 
@@ -321,15 +324,21 @@ class Crew:
             else:
                 self.ticking = False
                 # Again after `ticking` was cleared: what came between found it set, and woke nobody.
-                seconds = None if self._link.tick() or self._supervise() else self._link.idle_seconds()
-                if seconds is None or seconds > TICK_SECONDS:
-                    wake.acquire(timeout=-1 if seconds is None else seconds)
+                if not self._tick():
+                    wake.acquire(timeout=self._link.idle_seconds())
                 self.ticking = True
                 idle_ticks = _IDLE_TICKS - 1
-            self.ticks += 1
+            idle_ticks = 0 if self._tick() else idle_ticks + 1
+
+    def _tick(self) -> bool:
+        """Whether there is more to do soon."""
+        self.ticks += 1
+        try:
             busy = self._link.tick()
-            busy |= self._supervise()
-            idle_ticks = 0 if busy else idle_ticks + 1
+        except Exception:  # without a ticker nothing would be sent, acknowledged or probed any more
+            logger.exception("the ticker goes on after an error")
+            busy = False
+        return self._supervise() or busy
 
     def _supervise(self) -> bool:
         """See that somebody leads; True while that has to be watched."""

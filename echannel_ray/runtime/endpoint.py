@@ -250,7 +250,7 @@ class Endpoint:
         if mailbox.on_error is not None and not mailbox.is_pulled:
             mailbox.report(errors.ChannelDeleted(f"channel {mailbox.channel!r} was deleted", channel=mailbox.channel))
 
-    def idle_seconds(self) -> float | None:
+    def idle_seconds(self) -> float:
         """See `crew.Link`."""
         kept = any(flow.kept for flow in self.sender.flows.values())
         # Never for good: a thread that found its producer armed may append after the tick that disarmed it.
