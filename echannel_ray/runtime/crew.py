@@ -19,6 +19,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 logger = logging.getLogger(__name__)
@@ -58,18 +59,22 @@ class Link(Protocol):
 
 
 class Waiter:
-    """Somebody waits for one thing from the link; whoever reads it calls `set`."""
+    """Somebody waits for one thing; it comes by the link as a rule, and whoever reads it calls `set`."""
 
-    __slots__ = ("_lock", "_mutex", "done")
-    _mutex: threading.Lock
+    __slots__ = ("_lock", "done", "interrupt", "reader")
 
     def __init__(self) -> None:
         self.done = False
+        self.reader = 0  # the thread that waits for it in the link
+        self.interrupt: Callable[[], None] | None = None  # what makes that thread return
         self._lock: threading.Lock | None = None
 
     def set(self) -> None:
         """It has come."""
         self.done = True
+        interrupt = self.interrupt
+        if interrupt is not None and self.reader != threading.get_ident():
+            interrupt()  # it came from this process itself, and nothing may come by the link for long
         lock = self._lock
         if lock is not None:
             try:
@@ -98,7 +103,6 @@ class Crew:
         self._ready: deque[Runnable] = deque()
         self._idle: list[threading.Lock] = []
         self._leader: int | None = None
-        self._reading = False
         self._borrowing = threading.Lock()
         self._granted: threading.Lock | None = None
         self._borrower = 0
@@ -288,6 +292,8 @@ class Crew:
             return False
 
     def _read_for(self, waiter: Waiter, deadline: float | None) -> None:
+        waiter.reader = threading.get_ident()
+        waiter.interrupt = self._link.interrupt
         try:
             while not waiter.done and not self._ready and not self._closed:
                 left = None if deadline is None else deadline - time.monotonic()
@@ -296,6 +302,7 @@ class Crew:
                 if not self._link.read(left):
                     break  # a thread of ours restores it: that may take longer than this one may wait
         finally:
+            waiter.interrupt = None
             with self._mutex:
                 self._leader = None
                 self._borrower = 0

@@ -1,0 +1,1 @@
+"""Tests of the shells: threads and loops, without Ray."""
