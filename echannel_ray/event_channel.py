@@ -17,6 +17,7 @@ from echannel_ray.protocol.streams import OVERFLOW_POLICIES
 from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
 from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
+from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.pulling import PullMailbox
 from echannel_ray.runtime.waiting import deadline_of
 from echannel_ray.session import Session, session_for
@@ -188,7 +189,8 @@ class EventChannel:
     async def asubscribe(self, handler: Callable[[Any], Any] | None = None, **keywords: Any) -> Subscription:
         """As `subscribe`, without holding up the event loop."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, lambda: _on_loop(loop, self.subscribe, handler, keywords))
+        # One that was cancelled leaves nothing installed.
+        return await in_thread(lambda: _on_loop(loop, self.subscribe, handler, keywords), undo=Subscription.close)
 
     def derive(self, modulator: Any, params: Any = None) -> EventChannel:
         """A derived channel."""

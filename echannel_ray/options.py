@@ -18,7 +18,7 @@ class Packing:
     def __post_init__(self) -> None:
         if not isinstance(self.degree, int) or isinstance(self.degree, bool) or not 1 <= self.degree <= 65536:
             raise ValueError(f"the packing degree is a number of events from 1 to 65536, not {self.degree!r}")
-        if not 0 < self.interval_seconds <= 60:
+        if not isinstance(self.interval_seconds, int | float) or not 0 < self.interval_seconds <= 60:
             raise ValueError(
                 f"the packing interval is more than 0 and at most 60 seconds, not {self.interval_seconds!r}"
             )

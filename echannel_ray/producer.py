@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from echannel_ray import errors
+from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.publisher import Publisher
 
 
@@ -48,6 +49,4 @@ class Producer(Publisher):
 
     async def aclose(self) -> None:
         """As `close`, without holding up the event loop."""
-        import asyncio
-
-        await asyncio.get_running_loop().run_in_executor(None, self.close)
+        await in_thread(self.close)

@@ -7,7 +7,6 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -314,7 +313,7 @@ def _register_exit() -> None:
     if not _exit_registered:
         _exit_registered = True
         atexit.register(_leave_at_exit)
-        _after_fork(_forget_all)
+        os.register_at_fork(after_in_child=_forget_all)
 
 
 def _leave_at_exit() -> None:
@@ -334,8 +333,3 @@ def _forget_all() -> None:
         session.endpoint.forget()
     _sessions.clear()
     _current = None
-
-
-def _after_fork(action: Callable[[], None]) -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=action)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
 from echannel_ray.runtime.mailbox import Gap, Mailbox, Message
+from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.pulling import Ended, PullMailbox, closed_error
 from echannel_ray.runtime.waiting import deadline_of
 from echannel_ray.session import Session
@@ -27,6 +28,9 @@ class Subscription:
         self._mailbox = mailbox
         self._closing = threading.Lock()
         self._closed = False
+        if mailbox.is_pulled:
+            # Nobody can ask for its events any more, and producers would wait for it for good.
+            weakref.finalize(self, session.endpoint.abandon_later, mailbox).atexit = False
         self._taking = threading.Lock()
 
     def __enter__(self) -> Subscription:
@@ -119,7 +123,7 @@ class Subscription:
 
     async def areset(self, modulator: Any = None, demodulator: Any = None) -> None:
         """As `reset`, without holding up the event loop."""
-        await asyncio.get_running_loop().run_in_executor(None, self.reset, modulator, demodulator)
+        await in_thread(lambda: self.reset(modulator, demodulator))
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all that has arrived is handled. In its own handler, which can't wait for itself: not at all."""
@@ -151,7 +155,7 @@ class Subscription:
 
     async def aclose(self) -> None:
         """As `close`, without holding up the event loop."""
-        await asyncio.get_running_loop().run_in_executor(None, self.close)
+        await in_thread(self.close)
 
     def stats(self) -> SubscriptionStats:
         """What it has received, handled, failed to handle, and discarded as repeated, and what waits."""

@@ -45,6 +45,7 @@ _RECORD_SECONDS = 0.01
 # endpoints that it misses.
 _REBUILD_SECONDS = 40.0
 _NAME_SERVER_SECONDS = 30.0
+_PAUSE_SECONDS = 1.0
 
 
 class _Lane:
@@ -74,6 +75,7 @@ class ChannelManager:
         self._lanes: dict[tuple[int, str], _Lane] = {}
         self._unrecorded: list[RecordDefinition] = []
         self._recording = asyncio.Lock()
+        self._name_server_answers = True
         self._tasks: set[asyncio.Task[None]] = set()
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
         self._in_background(self._rebuild())
@@ -250,10 +252,19 @@ class ChannelManager:
         """Until it answers: there is no doing without."""
         while True:
             try:
-                return await self._ask(name_server_name(self._namespace), method, *args, timeout=_NAME_SERVER_SECONDS)
-            except Exception:
-                logger.exception("manager %d of %r gets no answer to %r", self._slot, self._namespace, method)
-                await asyncio.sleep(1)
+                answer = await self._ask(name_server_name(self._namespace), method, *args, timeout=_NAME_SERVER_SECONDS)
+            except Exception as error:
+                # An outage is two lines, however long it is and however many calls wait for its end.
+                if self._name_server_answers:
+                    self._name_server_answers = False
+                    problem = "manager %d of %r gets no answer from the name server to %r, and asks again: %s"
+                    logger.warning(problem, self._slot, self._namespace, method, error)
+                await asyncio.sleep(_PAUSE_SECONDS)
+            else:
+                if not self._name_server_answers:
+                    self._name_server_answers = True
+                    logger.warning("the name server answers manager %d of %r again", self._slot, self._namespace)
+                return answer
 
     async def _stats(self, channel: str) -> dict[str, Any]:
         nodes: dict[int, list[tuple[int, Push]]] = defaultdict(list)

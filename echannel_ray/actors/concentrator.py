@@ -359,21 +359,26 @@ class Concentrator:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
-            now = time.monotonic()
-            if expected := [*self._relay.expected]:
-                alive = {each.endpoint_id for each in former_endpoints(self._directory_path) if each.alive}
-                for endpoint in expected:
-                    if endpoint not in alive:
-                        self._hub.post(partial(self._relay.presume_gone, [endpoint]))
-                        self._in_background(self._let_go(endpoint))
-            self._peers.watch(now)
-            if datetime.now(timezone.utc) > self._renew_at:
-                await self._renew()
-            if self._relay.endpoints or self._relay.expected:
-                self._idle_since = now
-            elif now - self._idle_since > self._linger_seconds and not self._retiring:
-                self._retiring = True
-                self._in_background(self._retire_soon())
+            try:
+                await self._look_around(time.monotonic())
+            except Exception:  # of one look: the next must follow
+                logger.exception("the concentrator of node %016x goes on watching", self._node)
+
+    async def _look_around(self, now: float) -> None:
+        if expected := [*self._relay.expected]:
+            alive = {each.endpoint_id for each in former_endpoints(self._directory_path) if each.alive}
+            for endpoint in expected:
+                if endpoint not in alive:
+                    self._hub.post(partial(self._relay.presume_gone, [endpoint]))
+                    self._in_background(self._let_go(endpoint))
+        self._peers.watch(now)
+        if datetime.now(timezone.utc) > self._renew_at:
+            await self._renew()
+        if self._relay.endpoints or self._relay.expected:
+            self._idle_since = now
+        elif now - self._idle_since > self._linger_seconds and not self._retiring:
+            self._retiring = True
+            self._in_background(self._retire_soon())
 
     async def _renew(self) -> None:
         """Get another certificate while the old one is good; links that exist are not concerned."""
@@ -405,13 +410,16 @@ class Concentrator:
         return await self._ask_until_answered(name_server_name(self._namespace), method, *args)
 
     async def _ask_until_answered(self, name: str, method: str, *args: Any) -> Any:
+        has_failed = False
         while True:
             try:
                 return await ask(name, method, *args, timeout=_REQUEST_SECONDS)
             except errors.EChannelError:
                 raise
             except Exception as error:
-                logger.warning("%s does not answer %r: %s", name, method, error)
+                if not has_failed:
+                    logger.warning("%s does not answer %r, and is asked until it does: %s", name, method, error)
+                has_failed = True
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:

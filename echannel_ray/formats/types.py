@@ -52,15 +52,16 @@ def compare(channel: str, defined: dict[str, Any] | None, asked: dict[str, Any] 
             "open it without a type, or delete it and create it with one"
         )
         raise TypeMismatch(message, channel=channel, field=None, expected=None, got=asked["name"])
-    if defined["kind"] != asked["kind"]:
-        raise _mismatch(channel, None, f"{defined['kind']} {defined['name']}", f"{asked['kind']} {asked['name']}")
-    if _class_name(defined) != _class_name(asked):
-        raise _mismatch(channel, None, defined["name"], asked["name"])
+    # The fields first: two classes with unequal fields mostly have unequal names too, and a field says what to change.
     expected: dict[str, str] = defined["fields"]
     got: dict[str, str] = asked["fields"]
     for name in [*expected, *(name for name in got if name not in expected)]:
         if expected.get(name) != got.get(name):
             raise _mismatch(channel, name, expected.get(name), got.get(name))
+    if defined["kind"] != asked["kind"]:
+        raise _mismatch(channel, None, f"{defined['kind']} {defined['name']}", f"{asked['kind']} {asked['name']}")
+    if _class_name(defined) != _class_name(asked):
+        raise _mismatch(channel, None, defined["name"], asked["name"])
 
 
 def _mismatch(channel: str, field: str | None, expected: str | None, got: str | None) -> TypeMismatch:

@@ -39,17 +39,16 @@ from echannel_ray.protocol.messages import (
 # Raises TypeMismatch when a channel of the first schema can't be opened with the second: `formats.types.compare`.
 CompareSchemas = Callable[[str, dict[str, Any] | None, dict[str, Any]], None]
 
-# The life of a channel's name. A repeated input leaves the state as it is.
+# The life of a channel's name: all its changes. An input that is none of them (a repeated one, mostly) leaves the state
+# as it is. What was deleted long ago is absent again.
 CHANNEL_TRANSITIONS: dict[tuple[str, str], str] = {
     ("absent", "opened"): "open",
     ("absent", "reported"): "open",
-    ("absent", "deleted"): "absent",  # a repeated request, after a restart
-    ("open", "opened"): "open",
-    ("open", "reported"): "open",
+    ("absent", "recovered"): "open",
+    ("open", "reported"): "open",  # with a higher incarnation: it is another channel
     ("open", "deleted"): "deleted",
-    ("deleted", "opened"): "open",  # of a higher incarnation
-    ("deleted", "reported"): "deleted",  # by an endpoint that missed the deletion: it is told again
-    ("deleted", "deleted"): "deleted",
+    ("deleted", "opened"): "open",  # with a higher incarnation
+    ("deleted", "reported"): "open",  # with a higher incarnation; who missed the deletion is told it again
 }
 
 # A deletion is remembered to tell late reporters, all of whom come soon if ever.
@@ -192,7 +191,7 @@ class ChannelBook:
                 self._compare(request.channel, channel.definition.type_schema, request.type_schema)
             return channel.definition, []
         definition = Definition(request.channel, request.type_schema, request.options, self._next_incarnation)
-        self._add(definition)
+        self._add(definition, "opened")
         return definition, [RecordDefinition(definition)]
 
     def _delete(self, request: DeleteChannel) -> tuple[None, list[Instruction]]:
@@ -202,10 +201,9 @@ class ChannelBook:
             deleted = self._deleted.get(request.channel)
             return None, [PushMembership(request.channel, deleted.last.version, deleted.to)] if deleted else []
         self._opened(request.channel, request.incarnation)
-        del self._channels[request.channel]
         last = Membership(request.channel, self.epoch, self._next_version(), (), True, channel.definition.incarnation)
         deleted = _Deleted(last, tuple(sorted(channel.addresses())))
-        _remember(self._deleted, request.channel, deleted, MAX_REMEMBERED_DELETIONS)
+        self._enter(request.channel, "deleted", deleted)
         return None, [
             PushMembership(request.channel, last.version, deleted.to),
             RecordDefinition(channel.definition, deleted=True),
@@ -281,7 +279,7 @@ class ChannelBook:
         instructions: list[Instruction] = []
         # Where ours is older, it came from a copy that missed a deletion.
         if channel is None or channel.definition.incarnation < incarnation:
-            channel = self._add(reported.definition)
+            channel = self._add(reported.definition, "reported")
             instructions.append(RecordDefinition(reported.definition))
         for stream in reported.streams:
             channel.producers[endpoint, stream] = node
@@ -302,7 +300,7 @@ class ChannelBook:
         for definition in definitions:
             known = self._channels.get(definition.channel)
             if known is None and definition.channel not in self._deleted:
-                self._add(definition)
+                self._add(definition, "recovered")
 
     def all_memberships(self) -> list[Instruction]:
         """After a restart: each producer gets the memberships of the new epoch."""
@@ -320,12 +318,24 @@ class ChannelBook:
             )
         return channel
 
-    def _add(self, definition: Definition) -> _Channel:
+    def _add(self, definition: Definition, event: str) -> _Channel:
         check_channel_name(definition.channel)
-        self._deleted.pop(definition.channel, None)
         self._next_incarnation = max(self._next_incarnation, definition.incarnation + 1)
-        channel = self._channels[definition.channel] = _Channel(definition, self._next_version())
+        channel = _Channel(definition, self._next_version())
+        self._enter(definition.channel, event, channel)
         return channel
+
+    def _enter(self, name: str, event: str, entry: _Channel | _Deleted) -> None:
+        """Put a name's entry where the table says that the event takes it."""
+        state = CHANNEL_TRANSITIONS[self.state(name), event]
+        self._channels.pop(name, None)
+        self._deleted.pop(name, None)
+        if state == "open":
+            assert isinstance(entry, _Channel), entry
+            self._channels[name] = entry
+        else:
+            assert isinstance(entry, _Deleted), entry
+            _remember(self._deleted, name, entry, MAX_REMEMBERED_DELETIONS)
 
     def _next_version(self) -> int:
         self._version += 1

@@ -15,7 +15,7 @@ from echannel_ray.protocol.messages import ConcentratorInfo, Definition, Directo
 # What a restart can delay is delayed by seconds: older deletions need not be known.
 MAX_REMEMBERED_DELETIONS = 10_000
 
-# The life of a concentrator's entry.
+# The life of a concentrator's entry: all its changes. Which reports are news, and so make one, is decided before.
 CONCENTRATOR_TRANSITIONS: dict[tuple[str, str], str] = {
     ("absent", "joined"): "present",
     ("absent", "left"): "left",
@@ -66,8 +66,7 @@ class NameBook:
             return False
         if known is not None and known.incarnation >= info.incarnation:
             return False
-        self._left.pop(info.node, None)
-        self._concentrators[info.node] = info
+        self._enter(info.node, "joined", info)
         self._version += 1
         return True
 
@@ -76,12 +75,23 @@ class NameBook:
         known = self._concentrators.get(node)
         if known is not None and known.incarnation > incarnation:
             return False
-        self._left[node] = max(incarnation, self._left.get(node, -1))
+        self._enter(node, "left", max(incarnation, self._left.get(node, -1)))
         if known is None:
             return False
-        del self._concentrators[node]
         self._version += 1
         return True
+
+    def _enter(self, node: int, event: str, entry: ConcentratorInfo | int) -> None:
+        """Put a node's entry where the table says that the event takes it."""
+        state = CONCENTRATOR_TRANSITIONS[self.state(node), event]
+        self._concentrators.pop(node, None)
+        self._left.pop(node, None)
+        if state == "present":
+            assert isinstance(entry, ConcentratorInfo), entry
+            self._concentrators[node] = entry
+        else:
+            assert isinstance(entry, int), entry
+            self._left[node] = entry
 
     # ---- definitions and epochs ------------------------------------------------------------------------------------
 

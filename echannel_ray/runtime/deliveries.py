@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from echannel_ray.errors import DeliveryFailed
+from echannel_ray.errors import DeliveryFailed, EChannelError
 from echannel_ray.runtime.crew import Waiter
 from echannel_ray.runtime.waiting import deadline_of
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.mailbox import Mailbox
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,15 @@ class Delivery:
     __slots__ = (
         "_callbacks",
         "_endpoint",
+        "_error",
         "_failures",
         "_handled",
         "_local",
+        "_mailboxes",
         "_waiter",
         "asked_at",
         "number",
+        "task",
         "waiting",
     )
 
@@ -55,11 +59,17 @@ class Delivery:
         self._failures: list[Failure] = []
         self._waiter = Waiter()
         self._callbacks: list[Callable[[], Any]] = []
+        self._mailboxes: Sequence[Mailbox] = ()  # of this process, that have to answer
+        self._error: BaseException | None = None
+        self.task: asyncio.Task[None] | None = None  # that waits for room on behalf of a coroutine
 
     # ---- the endpoint's side; under its lock ----
 
-    def expect(self, remote: Iterable[tuple[int, int]], local: int, now: float) -> None:
+    def expect(
+        self, remote: Iterable[tuple[int, int]], local: int, now: float, mailboxes: Sequence[Mailbox] = ()
+    ) -> None:
         """These have to answer."""
+        self._mailboxes = mailboxes
         self.waiting.update(remote)
         self._local += local
         self.asked_at = now
@@ -94,6 +104,30 @@ class Delivery:
                 self._handled += 1
             self._check()
 
+    def begin_late(self) -> None:
+        """There is no room for the event yet: another delivery is made when there is, and its outcome is passed on."""
+        self._local = 1
+
+    def pass_on_to(self, earlier: Delivery) -> None:
+        """This is the one that was made when there was room."""
+        with self._endpoint.lock:
+            if self._waiter.done:
+                earlier._take(self)
+            else:
+                self._callbacks.append(lambda: earlier._take(self))
+
+    def _take(self, later: Delivery) -> None:
+        self._failures, self._handled, self._error = later._failures, later._handled, later._error
+        self._local = 0
+        self._check()
+
+    def fail(self, error: BaseException) -> None:
+        """The event could not be published after all."""
+        with self._endpoint.lock:
+            self._error = error
+            self._local = 0
+            self._check()
+
     def abandon(self, reason: str) -> None:
         """This process leaves: nobody will answer any more."""
         for endpoint, subscription in self.waiting:
@@ -118,11 +152,22 @@ class Delivery:
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait until every consumer's handler has returned; `DeliveryFailed` where one raised or died."""
         deadline = deadline_of(timeout)
+        if not self._waiter.done:
+            self._refuse_to_wait_for_itself()
         if not self._waiter.done and not self._endpoint.crew.wait(self._waiter, deadline):
             raise TimeoutError(f"{len(self.waiting) + self._local} consumers have not answered within {timeout} s")
         return self._outcome()
 
+    def _refuse_to_wait_for_itself(self) -> None:
+        if any(mailbox.is_current_thread() for mailbox in self._mailboxes):
+            raise EChannelError(
+                "this handler waits for itself: it is one of the consumers that have to handle the event, and it does "
+                "so after it has returned. Publish the event, or deliver it and look at the result later"
+            )
+
     def _outcome(self) -> Receipt:
+        if self._error is not None:
+            raise self._error
         if self._failures:
             failures = tuple(self._failures)
             first = failures[0]
@@ -136,6 +181,7 @@ class Delivery:
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         if not self._waiter.done:
+            self._refuse_to_wait_for_itself()
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             with self._endpoint.lock:

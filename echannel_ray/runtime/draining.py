@@ -46,7 +46,10 @@ class Drain:
         self._grouped = {
             key: recipient.sent[-1].mark
             for key, recipient in self._stream.recipients.items()
-            if recipient.sent and recipient.consumer.group is not None
+            if recipient.sent
+            and recipient.consumer.group is not None
+            # A member's own handler can't wait until it has handled what it is handling.
+            and not self._endpoint.is_in_handler_of(recipient.endpoint, recipient.subscription)
         }
 
     def _is_done(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from echannel_ray.protocol import frames
 from echannel_ray.protocol.messages import Definition, Membership, Registrations, Unsubscribe
 from echannel_ray.protocol.receiving import Receiver, Reception
 from echannel_ray.protocol.sending import Sender
+from echannel_ray.runtime.bell import Bell
 from echannel_ray.runtime.crew import TICK_SECONDS, Crew
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.incoming import Incoming
@@ -54,7 +55,7 @@ class Endpoint:
         self.id = new_endpoint_id()
         self._connect = connect
         self.lock = threading.Lock()
-        self.room = threading.Condition(self.lock)  # publishers and drains wait here for credit and acknowledgements
+        self.room = Bell(self.lock)  # publishers and drains wait here for credit and acknowledgements
         self.write_lock = threading.Lock()
         self.sender = Sender(node, self.id)
         self.receiver = Receiver(node, self.id, _ACK_BYTES)
@@ -76,6 +77,7 @@ class Endpoint:
         self.undecodable_seen = False
         self.blocked_publishers = 0  # that wait for credit
         self.draining = 0  # that wait for acknowledgements, or for credit of groups
+        self._abandoned: deque[Mailbox] = deque()
         self.armed: dict[Publisher, None] = {}  # those whose events may wait to be absorbed
         self._deleted: list[Mailbox] = []  # of channels that were deleted: closed on the next tick, outside the lock
         self._results: dict[tuple[int, int, int], bytes] = {}
@@ -112,7 +114,8 @@ class Endpoint:
         self.closed = True
         # Another thread of the parent may have held it.
         self.lock = threading.Lock()
-        self.room = threading.Condition(self.lock)
+        self.write_lock = threading.Lock()
+        self.room = Bell(self.lock)
         for publisher in self.publishers.values():
             publisher.forget()
         connection, self.connection = self.connection, None
@@ -240,6 +243,12 @@ class Endpoint:
                 self._due_flows = now + 0.05
                 busy |= self._look_after_flows(now)
         self.outgoing.write()
+        while self._abandoned:
+            mailbox = self._abandoned.popleft()
+            logger.warning(
+                "a pull subscription of channel %r was dropped without close(): it is closed now", mailbox.channel
+            )
+            self._end_in_background(mailbox)
         while self._deleted:
             self._end_deleted(self._deleted.pop())
         return busy
@@ -252,6 +261,10 @@ class Endpoint:
 
     def idle_seconds(self) -> float:
         """See `crew.Link`."""
+        with self.lock:
+            return self._idle_seconds()
+
+    def _idle_seconds(self) -> float:
         kept = any(flow.kept for flow in self.sender.flows.values())
         # Never for good: a thread that found its producer armed may append after the tick that disarmed it.
         waits = self.deliveries or self.blocked_publishers or self.draining
@@ -401,12 +414,20 @@ class Endpoint:
         logger.warning(
             "a subscription of channel %r ends: the event loop that it belongs to is closed", mailbox.channel
         )
+        self._end_in_background(mailbox)
+
+    def _end_in_background(self, mailbox: Mailbox) -> None:
         threading.Thread(target=self._abandon, args=[mailbox], name="echannel-closing", daemon=True).start()
 
     def _abandon(self, mailbox: Mailbox) -> None:
         # Producers must know as well: they would wait for its credit for good.
         self.requests.tell(Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals()))
         self.close_mailbox(mailbox)
+
+    def abandon_later(self, mailbox: Mailbox) -> None:
+        """Nobody holds a pull subscription any more. Called by the garbage collector, in whatever any thread does."""
+        if not mailbox.closed:
+            self._abandoned.append(mailbox)
 
     # ---- subscriptions ----
 
@@ -416,6 +437,11 @@ class Endpoint:
             number = self._next_subscription
             self._next_subscription += 1
             return number
+
+    def is_in_handler_of(self, endpoint: int, subscription: int) -> bool:
+        """Whether the calling thread is in the handler of this subscription."""
+        mailbox = self.mailboxes.get(subscription) if endpoint == self.id else None
+        return mailbox is not None and mailbox.is_current_thread()
 
     def open_mailbox(self, mailbox: Mailbox) -> None:
         """Take in events for it from now on."""

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Protocol
 
 from echannel_ray import errors
@@ -120,10 +121,8 @@ class Hub:
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._epoll = select.epoll()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if hasattr(os, "eventfd") else -1
-        self._wake_read, self._wake_write = (self._wake, self._wake) if self._wake >= 0 else os.pipe()
-        os.set_blocking(self._wake_read, False)
-        self._epoll.register(self._wake_read, select.EPOLLIN)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake, select.EPOLLIN)
         self._posted: deque[Callable[[], Any]] = deque()
         self._stopping = False
         self._farewell = b""
@@ -139,7 +138,7 @@ class Hub:
         """Have something done on the hub's thread."""
         self._posted.append(action)
         try:
-            os.write(self._wake_write, b"\x01\0\0\0\0\0\0\0")
+            os.eventfd_write(self._wake, 1)
         except (BlockingIOError, OSError):
             pass
 
@@ -251,7 +250,7 @@ class Hub:
                 link = self._links.get(descriptor)
                 if link is not None:
                     if event & select.EPOLLOUT:
-                        self._writable(link)
+                        self._guarded(self._writable, link)
                     if event & ~select.EPOLLOUT:
                         self._guarded(self._readable, link)
                 elif descriptor in self._listeners:
@@ -282,7 +281,7 @@ class Hub:
 
     def _drain_posted(self) -> None:
         try:
-            os.read(self._wake_read, 4096)
+            os.eventfd_read(self._wake)
         except BlockingIOError:
             pass
         while self._posted:
@@ -337,7 +336,7 @@ class Hub:
             if received < _BUFFER_BYTES - have and not link.connection.pending():
                 return
         if link.connection.pending():
-            self.post(lambda: self._readable(link))
+            self.post(partial(self._guarded, self._readable, link))
 
     def _take(self, link: HubLink, end: int) -> int:
         """Handle the whole frames before `end`: where the first incomplete one begins; -1 when the link was closed."""

@@ -152,10 +152,6 @@ class Outgoing:
         if not waiting:
             self._waiting.pop(flow, None)
 
-    def is_empty(self, flow: FlowSender) -> bool:
-        """Whether nothing of this flow waits to leave."""
-        return flow not in self._waiting
-
     def declare_new_flows(self) -> None:
         """Flows are declared before their first pack."""
         endpoint = self._endpoint

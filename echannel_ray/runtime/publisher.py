@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
@@ -12,11 +14,12 @@ from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PICKLED, PLAIN,
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.gathering import Gather
 from echannel_ray.protocol.messages import Membership, UnregisterProducer
-from echannel_ray.protocol.streams import BLOCK, NEVER, RAISE, Recipient
+from echannel_ray.protocol.streams import NEVER, RAISE, Recipient
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.draining import Drain
 from echannel_ray.runtime.local import hand_over
 from echannel_ray.runtime.mailbox import Mailbox, producer_name
+from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.outgoing import Large
 from echannel_ray.runtime.room import Room
 from echannel_ray.runtime.waiting import deadline_of
@@ -164,7 +167,9 @@ class Publisher:
         """Take what was appended into the pack that is being gathered; under the lock. Whether there was anything."""
         there_was = False
         # Two lists, since a thread that was about to append may go on after another has armed us for the other kind.
-        for kind, pending in ((PLAIN, self._plain), (PICKLED, self._pickled)):
+        # What is of the kind that it is not armed for came first.
+        lists = [(PICKLED, self._pickled), (PLAIN, self._plain)]
+        for kind, pending in lists if self._plain_room else reversed(lists):
             count = len(pending)
             if count:
                 # Another thread may append between these two, behind what is taken.
@@ -212,32 +217,35 @@ class Publisher:
         deliver: bool = False,
     ) -> Any:
         """The long way: anything that the short one can't do."""
-        stream = self.stream
-        endpoint = self.endpoint
         deadline = deadline_of(timeout)
-        if encoded is None and stream.recipients:
+        if encoded is None and self.stream.recipients:
             encoded = encode(event)
         while True:
-            with self._lock:
-                self.check_open()
-                self.absorb()
-                if encoded is None and stream.recipients:
-                    encoded = encode(event)
-                size = encoded[2] if encoded else OVERHEAD_BYTES
-                blockers = self.room.blockers(size)
-                if not blockers:
-                    outcome = self._send(event, encoded, deliver)
-                    break
-                if stream.overflow == RAISE:
-                    raise errors.Overloaded(
-                        f"the window of {blockers[0]} is full on channel {self.channel!r}: publish less, make its "
-                        'handler faster, or open the producer with overflow="block", "drop_newest" or "drop_oldest"',
-                        channel=self.channel,
-                        consumer=str(blockers[0]),
-                    )
+            outcome, size = self._attempt(event, encoded, deliver)
+            if outcome is not None:
+                return outcome
             self.room.wait(size, deadline, timeout)
-        endpoint.outgoing.write()
-        return outcome
+
+    def _attempt(self, event: Any, encoded: tuple[int, Any, int] | None, deliver: bool) -> tuple[Any, int]:
+        """Publish if there is room: the outcome, or None and the size for which there is none."""
+        stream = self.stream
+        with self._lock:
+            self.check_open()
+            self.absorb()
+            if encoded is None and stream.recipients:
+                encoded = encode(event)
+            size = encoded[2] if encoded else OVERHEAD_BYTES
+            blockers = self.room.blockers(size)
+            if blockers and stream.overflow == RAISE:
+                raise errors.Overloaded(
+                    f"the window of {blockers[0]} is full on channel {self.channel!r}: publish less, make its "
+                    'handler faster, or open the producer with overflow="block", "drop_newest" or "drop_oldest"',
+                    channel=self.channel,
+                    consumer=str(blockers[0]),
+                )
+            outcome = None if blockers else self._send(event, encoded, deliver)
+        self.endpoint.outgoing.write()
+        return outcome, size
 
     def _send(self, event: Any, encoded: tuple[int, Any, int] | None, deliver: bool) -> Any:
         stream = self.stream
@@ -266,7 +274,10 @@ class Publisher:
         accepted = hand_over(self, event, sequence, delivery)
         if delivery is not None:
             reached = [r for r in stream.recipients.values() if _was_sent(r, sequence)]
-            delivery.expect([(r.endpoint, r.subscription) for r in reached], accepted, time.monotonic())
+            remote = [(r.endpoint, r.subscription) for r in reached]
+            grouped = [endpoint.mailboxes.get(s) for e, s in remote if e == endpoint.id]
+            own = [*self.local, *(mailbox for mailbox in grouped if mailbox is not None)]
+            delivery.expect(remote, accepted, time.monotonic(), own)
             flows = {(r.route or stream.route).flow for r in reached}  # type: ignore[union-attr]
             for flow in flows:
                 endpoint.outgoing.flush(flow, delivery.number)
@@ -290,8 +301,12 @@ class Publisher:
             complete &= publish(event)
         return complete
 
-    def deliver(self, event: Any) -> Delivery:
-        """Publish the event at once; the result comes when every consumer's handler has returned."""
+    def deliver(self, event: Any, timeout: float | None = None) -> Delivery:
+        """Publish the event at once; the result comes when every consumer's handler has returned.
+
+        Where there is no room for it, this waits as `publish` does (up to `timeout` seconds). In a coroutine the
+        delivery waits instead: the event loop goes on.
+        """
         stream = self.stream
         encoded = None
         if stream.limit_bytes >= 0:
@@ -300,7 +315,34 @@ class Publisher:
             if delivery is not None:
                 self.endpoint.outgoing.write()
                 return delivery
-        return self._publish(event, None, encoded, deliver=True)  # type: ignore[no-any-return]
+        if _is_in_coroutine():
+            delivery, size = self._attempt(event, encoded, deliver=True)
+            return delivery or self._deliver_later(event, encoded, size, timeout)
+        return self._publish(event, timeout, encoded, deliver=True)  # type: ignore[no-any-return]
+
+    def _deliver_later(
+        self, event: Any, encoded: tuple[int, Any, int] | None, size: int, timeout: float | None
+    ) -> Delivery:
+        deadline = deadline_of(timeout)
+        with self._lock:
+            waiting = self.endpoint.new_delivery()
+            waiting.begin_late()
+
+        async def admit(size: int) -> None:
+            try:
+                while True:
+                    await self.room.wait_async(size, deadline, timeout)
+                    delivery, size = self._attempt(event, encoded, deliver=True)
+                    if delivery is not None:
+                        delivery.pass_on_to(waiting)
+                        return
+            except BaseException as error:
+                waiting.fail(error)
+                if not isinstance(error, Exception):
+                    raise
+
+        waiting.task = asyncio.get_running_loop().create_task(admit(size))
+        return waiting
 
     def _deliver_gathered(self, kind: int, payload: Any, size: int) -> Delivery | None:
         """The usual way, as `_gather` is for `publish`; None where the long one must be taken."""
@@ -345,19 +387,18 @@ class Publisher:
         return UnregisterProducer(self.channel, self.stream.number, totals)
 
     async def apublish(self, event: Any, timeout: float | None = None) -> bool:
-        """As `publish`, without holding up the event loop."""
-        stream = self.stream
-        if stream.limit_bytes >= 0 and stream.fits(_SMALL_BYTES):
-            return self.publish(event, timeout)
-        with self._lock:
-            blocked = bool(self.room.blockers(_SMALL_BYTES)) or stream.chunks
-        if not blocked or stream.overflow != BLOCK:
-            return self.publish(event, timeout)
-        return await asyncio.get_running_loop().run_in_executor(None, self.publish, event, timeout)
+        """As `publish`, without holding up the event loop. An event is not published by a call that was cancelled."""
+        deadline = deadline_of(timeout)
+        encoded = encode(event) if self.stream.recipients else None
+        while True:
+            outcome, size = self._attempt(event, encoded, deliver=False)
+            if outcome is not None:
+                return bool(outcome)
+            await self.room.wait_async(size, deadline, timeout)
 
     async def adrain(self, timeout: float | None = None) -> None:
         """As `drain`, without holding up the event loop."""
-        await asyncio.get_running_loop().run_in_executor(None, self.drain, timeout)
+        await in_thread(partial(self.drain, timeout))
 
     def check_open(self) -> None:
         """Raise where nothing can be published any more."""
@@ -427,11 +468,18 @@ def _was_sent(recipient: Recipient, sequence: int) -> bool:
     return bool(recipient.sent) and recipient.sent[-1].sequence == sequence
 
 
+def _is_in_coroutine() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def _as_segments(kind: int, payload: Any) -> tuple[int, list[Any]]:
     if kind == BUFFERS:
         return kind, payload
     if type(payload) is bytes:
         return kind, [payload]
-    import pickle  # a long string or number: in chunks it travels as its pickle
-
-    return 1, [pickle.dumps(payload, 5)]
+    # A long string: in chunks it travels as its pickle.
+    return PICKLED, [pickle.dumps(payload, 5)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray.protocol import frames
@@ -23,6 +26,7 @@ class Room:
         self._stream = publisher.stream
         self.waiting = 0  # threads that are in `publish` until there is room
         self.blocked_milliseconds = 0
+        self._asked = False
 
     def blockers(self, size: int) -> list[Any]:
         """Who has no room for an event of this size; empty where the policy drops."""
@@ -31,59 +35,89 @@ class Room:
         if stream.overflow in (BLOCK, RAISE):
             if stream.route is not None and not stream.fits(size):
                 blockers += [_Consumer(r) for r in stream.full_recipients(size)]
-            if stream.groups:
-                blockers += [f"group {name!r}" for name in self._endpoint.sender.full_groups(stream, size)]
+            # A handler may publish into its own channel: it can't wait for itself.
+            for name in self._endpoint.sender.full_groups(stream, size) if stream.groups else ():
+                if not any(self._endpoint.is_in_handler_of(m.endpoint, m.subscription) for m in stream.groups[name]):
+                    blockers.append(f"group {name!r}")
             for mailbox in self._publisher.local:
-                # A handler may publish into its own channel: it can't wait for itself.
                 if mailbox.local_pending >= mailbox.window_events and not mailbox.is_current_thread():
                     blockers.append("a consumer in this process")
         return blockers
 
     def wait(self, size: int, deadline: float | None, timeout: float | None) -> None:
         """Wait until nobody is in the way of an event of this size, or somebody has to look again."""
+        endpoint = self._endpoint
+        with self._blocked():
+            while True:
+                self._ask(size)
+                endpoint.crew.step_aside()
+                until = _earlier(time.monotonic() + ASK_AGAIN_SECONDS, deadline)
+                with endpoint.lock:
+                    while not self._is_over(size, deadline, timeout) and time.monotonic() < until:
+                        endpoint.room.wait(until - time.monotonic())
+                    if self._is_over(size, deadline, timeout):
+                        return
+
+    async def wait_async(self, size: int, deadline: float | None, timeout: float | None) -> None:
+        """As `wait`, for a coroutine."""
+        endpoint = self._endpoint
+        with self._blocked():
+            while True:
+                self._ask(size)
+                until = _earlier(time.monotonic() + ASK_AGAIN_SECONDS, deadline)
+                while time.monotonic() < until:
+                    with endpoint.lock:
+                        if self._is_over(size, deadline, timeout):
+                            return
+                        rung = endpoint.room.future()
+                    with contextlib.suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(rung, until - time.monotonic())
+                with endpoint.lock:
+                    if self._is_over(size, deadline, timeout):
+                        return
+
+    @contextlib.contextmanager
+    def _blocked(self) -> Iterator[None]:
         began = time.monotonic()
+        self._asked = False
         with self._endpoint.lock:
             self.waiting += 1
+            self._endpoint.blocked_publishers += 1
         try:
-            # Consumers report each quarter of a window by themselves. To ask is for an event that needs more room than
-            # that, and for a report that was lost.
-            ask = size > self._stream.window_bytes // 4
-            while not self._has_come(size, deadline, timeout, ask):
-                ask = True
+            yield
         finally:
             with self._endpoint.lock:
                 self.waiting -= 1
+                self._endpoint.blocked_publishers -= 1
                 self.blocked_milliseconds += int(1000 * (time.monotonic() - began))
 
-    def _has_come(self, size: int, deadline: float | None, timeout: float | None, ask: bool) -> bool:
+    def _ask(self, size: int) -> None:
+        """Send what was gathered, and have consumers report what they have handled.
+
+        They report each quarter of a window by themselves. To ask is for an event that needs more room than that, and
+        (the second time) for a report that was lost.
+        """
         endpoint = self._endpoint
-        with self._endpoint.lock:
-            endpoint.blocked_publishers += 1
+        with endpoint.lock:
             endpoint.flush_all()
-            if ask:
+            if self._asked or size > self._stream.window_bytes // 4:
                 self.ask_for_credit()
-        try:
-            endpoint.outgoing.write()
-            endpoint.crew.step_aside()
-            asked_at = time.monotonic()
-            if not endpoint.crew.ticking:
-                endpoint.crew.wake_ticker()
-            with self._endpoint.lock:
-                while self.blockers(size) and not (self._stream.closed or self._stream.deleted or endpoint.broken):
-                    now = time.monotonic()
-                    if deadline is not None and now >= deadline:
-                        raise TimeoutError(
-                            f"no room for the event on channel {self._stream.channel!r} within {timeout} s: "
-                            f"{', '.join(map(str, self.blockers(size)))}"
-                        )
-                    if now - asked_at >= ASK_AGAIN_SECONDS:
-                        return False
-                    left = ASK_AGAIN_SECONDS if deadline is None else min(ASK_AGAIN_SECONDS, deadline - now)
-                    endpoint.room.wait(left)
+        self._asked = True
+        endpoint.outgoing.write()
+        if not endpoint.crew.ticking:
+            endpoint.crew.wake_ticker()
+
+    def _is_over(self, size: int, deadline: float | None, timeout: float | None) -> bool:
+        endpoint = self._endpoint
+        if self._stream.closed or self._stream.deleted or endpoint.broken or endpoint.closed:
             return True
-        finally:
-            with self._endpoint.lock:
-                endpoint.blocked_publishers -= 1
+        blockers = self.blockers(size)
+        if blockers and deadline is not None and time.monotonic() >= deadline:
+            raise TimeoutError(
+                f"no room for the event on channel {self._stream.channel!r} within {timeout} s: "
+                f"{', '.join(map(str, blockers))}"
+            )
+        return not blockers
 
     def ask_for_credit(self) -> None:
         """Have those who are behind report as soon as they have handled what was sent."""
@@ -107,3 +141,7 @@ class _Consumer:
 
     def __str__(self) -> str:
         return f"consumer {self._recipient.endpoint:016x}.{self._recipient.subscription}"
+
+
+def _earlier(moment: float, deadline: float | None) -> float:
+    return moment if deadline is None else min(moment, deadline)

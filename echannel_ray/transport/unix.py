@@ -10,14 +10,17 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import socket
 import stat
 import struct
 import tempfile
+import time
 from pathlib import Path
 
 from echannel_ray.errors import NotAuthorised
 from echannel_ray.transport.connection import Peer, PlainConnection, QuietSocket, accept_socket
+from echannel_ray.transport.presence import former_endpoints
 
 # `sun_path` has room for 108 bytes, with the zero at its end.
 _MAX_PATH_BYTES = 107
@@ -26,6 +29,9 @@ _TEMPORARY_BYTES = 9
 _BACKLOG = 1024
 _UCRED = struct.Struct("3i")
 _TIMEVAL = struct.Struct("@ll")
+# The mark of a directory in which nobody was found, and how long it stays so before it goes.
+_ABANDONED = "abandoned"
+_ABANDONED_SECONDS = 60.0
 
 
 class SocketDirectory:
@@ -39,6 +45,7 @@ class SocketDirectory:
         self.path = base / f"{node_number:016x}-{digest}"
         for path in (base, self.path):
             _make_private(path)
+        (self.path / _ABANDONED).unlink(missing_ok=True)
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -136,6 +143,62 @@ def connect_unix(path: str, timeout_seconds: float) -> PlainConnection:
         raise TimeoutError(f"the listener at {path} accepted nobody for {timeout_seconds} s") from None
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, 0))
     return PlainConnection(sock, _trusted_peer(sock))
+
+
+def sweep(own: SocketDirectory) -> list[str]:
+    """Remove the directories beside this one that nobody uses any more: their names.
+
+    Nothing else would: each local Ray has nodes of its own, and a concentrator that is killed can't tidy up. A
+    directory is marked when nobody is found there, and goes when a sweep at least a minute later finds the mark: at
+    first sight it may belong to a concentrator that Ray is about to start (again), which takes the mark away and needs
+    the rest.
+    """
+    removed = []
+    for path in sorted(own.path.parent.iterdir()):
+        if path == own.path:
+            continue
+        # Others sweep too, and no file of a directory that is not ours has to stay.
+        with contextlib.suppress(OSError, ValueError):
+            if _removed(path):
+                removed.append(path.name)
+    return removed
+
+
+def _removed(path: Path) -> bool:
+    if _is_in_use(path):
+        return False
+    mark = path / _ABANDONED
+    try:
+        marked_for_seconds = time.time() - mark.stat().st_mtime
+    except FileNotFoundError:
+        mark.touch(mode=0o600)
+        return False
+    if marked_for_seconds < _ABANDONED_SECONDS:
+        return False
+    # Under another name nobody can begin to use it while its files go one by one.
+    aside = path.with_name(f"swept-{secrets.token_hex(4)}")
+    path.rename(aside)
+    if _is_in_use(aside) or not (aside / _ABANDONED).exists():
+        aside.rename(path)  # somebody came between the look and the rename
+        return False
+    shutil.rmtree(aside)
+    return True
+
+
+def _is_in_use(directory: Path) -> bool:
+    return any(former.alive for former in former_endpoints(directory)) or any(
+        _somebody_listens(path) for path in directory.iterdir() if path.is_socket()
+    )
+
+
+def _somebody_listens(path: Path) -> bool:
+    try:
+        connect_unix(str(path), 0.1).close()
+    except (ConnectionRefusedError, FileNotFoundError):
+        return False
+    except (TimeoutError, NotAuthorised):
+        pass
+    return True
 
 
 def _trusted_peer(sock: socket.socket) -> Peer:

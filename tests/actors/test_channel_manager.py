@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from echannel_ray.actors import bootstrap
+from echannel_ray.actors import bootstrap, channel_manager
 from echannel_ray.actors.channel_manager import ChannelManager, add_up
 from echannel_ray.protocol.messages import (
     ConcentratorInfo,
@@ -47,11 +47,17 @@ class Parts:
         self.registrations: dict[int, list[Registrations]] = {}
         self.pushed: list[tuple[int, int, Any]] = []
         self.recorded: list[tuple[list[Definition], list[Definition]]] = []
+        self.calls_to_name_server = 0
+        self.failures_of_name_server = 0  # so many of the next calls
         self.manager: ChannelManager
 
     async def ask(self, name: str, method: str, *args: Any, timeout: float) -> Any:
         await asyncio.sleep(0)
         if name == bootstrap.name_server_name("ns"):
+            self.calls_to_name_server += 1
+            if self.failures_of_name_server:
+                self.failures_of_name_server -= 1
+                raise TimeoutError(name)
             return await self.name_server(method, *args)
         node = next(node for node in (NODE, OTHER_NODE) if name == bootstrap.concentrator_name("ns", node))
         if node in self.down | self.dead:
@@ -136,8 +142,9 @@ async def test_one_that_is_held_up_delays_no_other_channel(manager, parts):
     waiting = asyncio.ensure_future(manager.request(NODE, 30, Subscribe("c", 1, None, "")))
     await manager.request(NODE, 30, Subscribe("d", 2, None, ""))
     assert not waiting.done()
+    assert {pushed.channel for _, _, pushed in parts.pushed} == {"d"}
     parts.held[NODE].set()
-    await waiting
+    assert (await waiting).consumers
 
 
 async def test_a_push_is_repeated_until_the_concentrator_is_back(manager, parts):
@@ -153,8 +160,10 @@ async def test_a_push_is_repeated_until_the_concentrator_is_back(manager, parts)
 async def test_a_node_that_is_dead_need_not_confirm(manager, parts):
     await prepare(manager)
     parts.dead.add(NODE)
-    await manager.request(OTHER_NODE, 20, Subscribe("c", 1, None, ""))
+    membership = await manager.request(OTHER_NODE, 20, Subscribe("c", 1, None, ""))
+    assert [consumer.endpoint for consumer in membership.consumers] == [20]
     await manager.request(OTHER_NODE, 20, Unsubscribe("c", 1, {}))
+    assert parts.pushed == []
 
 
 async def test_an_endpoint_that_died_need_not_confirm(manager, parts):
@@ -162,8 +171,10 @@ async def test_an_endpoint_that_died_need_not_confirm(manager, parts):
     parts.down.add(NODE)
     waiting = asyncio.ensure_future(manager.request(OTHER_NODE, 20, Subscribe("c", 1, None, "")))
     await asyncio.sleep(0.01)
+    assert not waiting.done()
     await manager.endpoints_gone(NODE, [10])
-    await waiting
+    assert [consumer.endpoint for consumer in (await waiting).consumers] == [20]
+    assert parts.pushed == []
 
 
 async def test_requests_wait_until_all_have_said_what_they_have(manager, parts):
@@ -193,6 +204,21 @@ async def test_a_deletion_is_told_to_all_and_recorded_before_it_is_answered(mana
     assert {(node, endpoint) for node, endpoint, _ in parts.pushed} == {(NODE, 10), (OTHER_NODE, 20)}
     assert all(isinstance(pushed, Membership) and pushed.deleted for _, _, pushed in parts.pushed)
     assert any(definition in deleted for _, deleted in parts.recorded)
+
+
+async def test_an_outage_of_the_name_server_is_logged_when_it_begins_and_ends(manager, parts, monkeypatch, caplog):
+    monkeypatch.setattr(channel_manager, "_PAUSE_SECONDS", 0.001)
+    await until(lambda: parts.recorded)  # what it does when it has started
+    for channel in ("c", "d"):
+        calls, parts.failures_of_name_server = parts.calls_to_name_server, 5
+        caplog.clear()
+        await manager.request(NODE, 10, OpenChannel(channel, None, {}))
+        await until(lambda: parts.calls_to_name_server == calls + 6)  # noqa: B023
+        await asyncio.sleep(0.01)
+        first, last = (record.getMessage() for record in caplog.records)
+        assert "no answer" in first
+        assert "again" in last
+        assert parts.recorded[-1][0][0].channel == channel
 
 
 async def test_late_reports_of_an_earlier_concentrator_do_not_count(manager, parts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
+from echannel_ray.runtime.waiting import deadline_of
 from tests.api.parties import ask, publish_all
 
 BAD_NAMES = ["", "/", "a/", "/a", "a//b", "new\nline", "nul\0", "x" * 256, None, 3, b"bytes", ["list"], object()]
@@ -119,8 +121,21 @@ def test_managers(witness):
 def test_packing(degree):
     with pytest.raises(ValueError, match="degree"):
         ec.Packing(degree=degree)
-    with pytest.raises(ValueError, match="interval"):
-        ec.Packing(interval_seconds=0)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 61, math.nan, "x", None])
+def test_packing_interval(seconds):
+    with pytest.raises(ValueError, match=f"interval .* not {seconds!r}"):
+        ec.Packing(interval_seconds=seconds)
+
+
+def test_a_timeout_that_is_no_number():
+    assert deadline_of(None) is None
+    assert deadline_of(math.inf) == math.inf
+    with pytest.raises(TypeError, match="'x'"):
+        deadline_of("x")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="nan"):
+        deadline_of(math.nan)
 
 
 def test_unknown_keywords(witness, channel):

@@ -109,8 +109,8 @@ def test_a_schema_with_a_name_twice():
         describe(pa.schema([("a", pa.int8()), ("a", pa.int16())]))
 
 
-def made(**fields: Any) -> dict[str, Any]:
-    return declared(dataclasses.make_dataclass("Made", fields.items()))
+def made(named: str = "Made", **fields: Any) -> dict[str, Any]:
+    return declared(dataclasses.make_dataclass(named, fields.items(), namespace={"__module__": __name__}))
 
 
 def declared(event_type: type) -> dict[str, Any]:
@@ -127,7 +127,8 @@ def declared(event_type: type) -> dict[str, Any]:
         (made(a=int), made(a=int, c=float), "c", None, "float"),
         (made(a=int, b=int), made(a=str, b=str), "a", "int", "str"),
         (None, made(a=int), None, None, made(a=int)["name"]),
-        (describe(Trade), made(symbol=str), None, declared(Trade)["name"], made(a=int)["name"]),
+        (describe(Trade), made(symbol=str), "price", "float", None),
+        (made(a=int), made(a=int, named="Other"), None, f"{__name__}:Made", f"{__name__}:Other"),
     ],
 )
 def test_differences_have_names(defined, asked, field, expected, got):
@@ -139,15 +140,27 @@ def test_differences_have_names(defined, asked, field, expected, got):
         assert part is None or part in str(error)
 
 
-def test_another_kind_of_type():
-    with pytest.raises(TypeMismatch, match=r"dataclass .* not pydantic"):
+def test_a_field_is_named_before_the_class_or_kind():
+    with pytest.raises(TypeMismatch, match="'x' is int, not float") as raised:
+        compare("c", made(x=int, named="A"), made(x=float, named="B"))
+    assert (raised.value.field, raised.value.expected, raised.value.got) == ("x", "int", "float")
+    with pytest.raises(TypeMismatch) as raised:
         compare("c", describe(Trade), describe(Model))
+    assert raised.value.field == "symbol"
+
+
+def test_another_kind_of_type():
+    with pytest.raises(TypeMismatch, match=r"dataclass .* not struct") as raised:
+        compare("c", made(name=str, values=dict[str, tuple[int, ...]]), describe(Record))
+    assert raised.value.field is None
 
 
 def test_order_and_module_make_no_difference():
-    asked = made(b=str, a=int)
+    defined, asked = made(a=int, b=str), made(b=str, a=int)
     asked["name"] = "__main__:Made"
-    compare("c", made(a=int, b=str), asked)
+    assert defined != asked
+    compare("c", defined, asked)
+    compare("c", asked, defined)
 
 
 def test_equal_types_have_equal_texts():

@@ -13,7 +13,8 @@ import pytest
 
 from echannel_ray.errors import NotAuthorised
 from echannel_ray.transport.connection import Peer
-from echannel_ray.transport.unix import SocketDirectory, UnixListener, connect_unix
+from echannel_ray.transport.presence import note_endpoint
+from echannel_ray.transport.unix import SocketDirectory, UnixListener, connect_unix, sweep
 from tests.transport.links import SECONDS, in_child, in_thread, receive, send_all
 
 NOBODY = 65534
@@ -204,3 +205,82 @@ def test_a_directory_that_is_gone_is_no_half_made_listener(temporary):
     with pytest.raises(OSError, match=r"[Dd]irectory"):
         UnixListener(str(temporary / "s"))
     assert [path.name for path in temporary.iterdir()] == ["s"]
+
+
+class Neighbours:
+    """Directories beside ours, each as some concentrator left it."""
+
+    def __init__(self) -> None:
+        self.own = SocketDirectory("default", 1)
+
+    def add(self, node: int, end: str) -> Path:
+        """`listening`, `killed`, `closed`, or `new` (before it listens)."""
+        directory = SocketDirectory("default", node)
+        if end == "listening":
+            self.listener = UnixListener(directory.socket_path("concentrator"))
+        elif end == "killed":
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as abandoned:
+                abandoned.bind(directory.socket_path("concentrator"))
+        elif end == "closed":
+            UnixListener(directory.socket_path("concentrator")).close()
+        return directory.path
+
+    def let_time_pass(self) -> None:
+        """More than a minute."""
+        for mark in self.own.path.parent.glob("*/abandoned"):
+            os.utime(mark, (mark.stat().st_atime - 61, mark.stat().st_mtime - 61))
+
+    def left(self) -> set[Path]:
+        return {*self.own.path.parent.iterdir()} - {self.own.path}
+
+
+def test_a_sweep_removes_what_nobody_uses_after_a_minute(temporary):
+    neighbours = Neighbours()
+    ended = {neighbours.add(2, "killed"), neighbours.add(3, "closed")}
+    in_child(lambda: note_endpoint(neighbours.add(2, "new"), 7, os.getpid()) or 0)
+    used = {neighbours.add(4, "listening"), neighbours.add(5, "killed")}
+    note_endpoint(neighbours.add(5, "new"), 8, os.getpid())
+    (neighbours.own.path.parent / "file").touch()
+    everything = neighbours.left()
+    for _ in range(2):
+        assert sweep(neighbours.own) == []
+        assert neighbours.left() == everything
+    neighbours.let_time_pass()
+    assert sweep(neighbours.own) == sorted(path.name for path in ended)
+    assert neighbours.left() == everything - ended
+    assert not list(neighbours.own.path.iterdir())
+    for path in used:
+        assert not (path / "abandoned").exists()
+    connect_unix(neighbours.listener.path, SECONDS).close()
+    neighbours.listener.close()
+
+
+def test_a_directory_that_is_taken_again_is_not_swept(temporary):
+    neighbours = Neighbours()
+    path = neighbours.add(2, "killed")
+    assert sweep(neighbours.own) == []
+    neighbours.let_time_pass()
+    assert neighbours.add(2, "new") == path  # a successor, before it listens
+    assert sweep(neighbours.own) == []
+    assert neighbours.left() == {path}
+
+
+@pytest.mark.parametrize("successor", ["new", "listening"])
+def test_a_successor_that_comes_while_a_sweep_looks(temporary, monkeypatch, successor):
+    neighbours = Neighbours()
+    path = neighbours.add(2, "closed")
+    sweep(neighbours.own)
+    neighbours.let_time_pass()
+    rename = Path.rename
+
+    def come_first(self, target):
+        monkeypatch.setattr(Path, "rename", rename)
+        neighbours.add(2, successor)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", come_first)
+    assert sweep(neighbours.own) == []
+    assert neighbours.left() == {path}
+    if successor == "listening":
+        connect_unix(str(path / "concentrator"), SECONDS).close()
+        neighbours.listener.close()

@@ -1,0 +1,41 @@
+"""Rung when somebody who waits for room should look again; threads and coroutines may wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+
+class Bell:
+    """One per endpoint; all of it is used under the endpoint's lock."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._condition = threading.Condition(lock)
+        self._futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Let go of the lock until it rings, or the time is up."""
+        self._condition.wait(timeout_seconds)
+
+    def future(self) -> asyncio.Future[None]:
+        """Done when it rings next."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._futures = [each for each in self._futures if not each[1].done()]
+        self._futures.append((loop, future))
+        return future
+
+    def notify_all(self) -> None:
+        """Ring."""
+        self._condition.notify_all()
+        futures, self._futures = self._futures, []
+        for loop, future in futures:
+            try:
+                loop.call_soon_threadsafe(_wake, future)
+            except RuntimeError:
+                pass  # that loop is closed: nobody waits there any more
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
