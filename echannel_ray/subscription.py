@@ -31,7 +31,6 @@ class Subscription:
         if mailbox.is_pulled:
             # Nobody can ask for its events any more, and producers would wait for it for good.
             weakref.finalize(self, session.endpoint.abandon_later, mailbox).atexit = False
-        self._taking = threading.Lock()
 
     def __enter__(self) -> Subscription:
         return self
@@ -57,7 +56,7 @@ class Subscription:
         deadline = deadline_of(timeout)
         while True:
             try:
-                message = self._next_message(deadline, timeout)
+                message = self._next_message(deadline)
             except Ended:
                 raise closed_error(self._mailbox.channel) from None
             if isinstance(message, Message):
@@ -79,7 +78,7 @@ class Subscription:
     def _messages(self) -> Iterator[Message | Gap]:
         while True:
             try:
-                yield self._next_message(None, None)
+                yield self._next_message(None)
             except Ended:
                 return
 
@@ -95,16 +94,8 @@ class Subscription:
             else:
                 self._mailbox.report(message)
 
-    def _next_message(self, deadline: float | None, timeout: float | None) -> Message | Gap:
-        pull = self._pull()
-        if not self._taking.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
-            raise TimeoutError(
-                f"no event of channel {self._mailbox.channel!r} within {timeout} s: another thread waits for it too"
-            )
-        try:
-            return pull.get(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        finally:
-            self._taking.release()
+    def _next_message(self, deadline: float | None) -> Message | Gap:
+        return self._pull().get(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def _pull(self) -> PullMailbox:
         if not isinstance(self._mailbox, PullMailbox):

@@ -27,7 +27,7 @@ from echannel_ray.transport import wire
 from echannel_ray.transport.presence import forget_endpoint, former_endpoints, note_endpoint
 from echannel_ray.transport.security import Credentials
 from echannel_ray.transport.tcp import TcpListener
-from echannel_ray.transport.unix import SocketDirectory, UnixListener
+from echannel_ray.transport.unix import SocketDirectory, UnixListener, sweep
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +99,7 @@ class Concentrator:
         self._hub.post(partial(self._hub.add_listener, peers))
         self._serving.set()
         self._in_background(self._watch())
+        await asyncio.to_thread(sweep, self._directory_path)
 
     async def _join(self) -> TcpListener:
         host = _own_host(self._ray_node_id)

@@ -20,7 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,20 @@ class Runnable(Protocol):
 
     def run(self) -> None:
         """Run until there is nothing left."""
+
+
+class Errand:
+    """One call to be made by a thread of the crew: of a user's function, where the caller must not be kept."""
+
+    __slots__ = ("_arguments", "_call")
+
+    def __init__(self, call: Callable[..., Any], *arguments: Any) -> None:
+        self._call = call
+        self._arguments = arguments
+
+    def run(self) -> None:
+        """See `Runnable`."""
+        self._call(*self._arguments)
 
 
 class Link(Protocol):
@@ -91,6 +105,13 @@ class Waiter:
         if not self.done:
             lock.acquire(timeout=-1 if timeout_seconds is None else max(0.0, timeout_seconds))
         return self.done
+
+
+def _run(runnable: Runnable) -> None:
+    try:
+        runnable.run()
+    except BaseException:  # a leader that ends so would be waited for by everybody
+        logger.exception("a thread of the crew goes on after an error")
 
 
 class Crew:
@@ -176,7 +197,7 @@ class Crew:
                 if not self._rest():
                     return
                 continue
-            runnable.run()
+            _run(runnable)
 
     def _rest(self) -> bool:
         """Wait to be needed; False when there are enough threads that wait."""
@@ -199,11 +220,12 @@ class Crew:
                     runnable = ready.popleft()
                 except IndexError:
                     break
-                if not self.ticking:
-                    self.wake_ticker()
+                # Ahead of the look at `ticking`: a ticker that goes to sleep clears that, and then looks at these.
                 self._handling += 1
                 self._in_handler = True
-                runnable.run()
+                if not self.ticking:
+                    self.wake_ticker()
+                _run(runnable)
                 if self._leader != me:
                     return
                 self._in_handler = False

@@ -19,7 +19,7 @@ from echannel_ray.protocol.messages import Definition, Membership, Registrations
 from echannel_ray.protocol.receiving import Receiver, Reception
 from echannel_ray.protocol.sending import Sender
 from echannel_ray.runtime.bell import Bell
-from echannel_ray.runtime.crew import TICK_SECONDS, Crew
+from echannel_ray.runtime.crew import TICK_SECONDS, Crew, Errand
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.incoming import Incoming
 from echannel_ray.runtime.outgoing import FLOW_WINDOW_BYTES, Outgoing
@@ -130,8 +130,8 @@ class Endpoint:
         self.requests.fail(error)
         for mailbox in [*self.mailboxes.values()]:
             mailbox.close()
-            if mailbox.on_error is not None:
-                mailbox.report(error)
+        # In one piece, since this crew is about to end; and not before the rest knows, for it may take its time.
+        self.crew.submit(Errand(_report, [each for each in self.mailboxes.values() if each.on_error], error))
 
     def _abandon_all(self, reason: str) -> None:
         for publisher in self.publishers.values():
@@ -257,7 +257,8 @@ class Endpoint:
         mailbox.deleted = True
         self.close_mailbox(mailbox)
         if mailbox.on_error is not None and not mailbox.is_pulled:
-            mailbox.report(errors.ChannelDeleted(f"channel {mailbox.channel!r} was deleted", channel=mailbox.channel))
+            error = errors.ChannelDeleted(f"channel {mailbox.channel!r} was deleted", channel=mailbox.channel)
+            self.crew.submit(Errand(mailbox.report, error))  # the user's function must not hold up the ticker
 
     def idle_seconds(self) -> float:
         """See `crew.Link`."""
@@ -520,3 +521,8 @@ class Endpoint:
         for delivery in [*self.deliveries.values()]:
             delivery.endpoint_gone(endpoint)
         self.room.notify_all()
+
+
+def _report(mailboxes: list[Mailbox], error: errors.EChannelError) -> None:
+    for mailbox in mailboxes:
+        mailbox.report(error)

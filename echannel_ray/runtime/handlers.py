@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from operator import length_hint
@@ -54,21 +55,20 @@ class FunctionMailbox(Mailbox):
         self.runner = threading.get_ident()
         queue = self.queue
         while True:
-            try:
-                while queue:
-                    item = queue.popleft()
+            while (item := self.pop()) is not None:
+                try:
                     if self.closed:
                         self.discard(item)
                     else:
                         self._handle(item)
-            except IndexError:
-                pass  # `close` emptied it between the two
-            self._became_idle()
+                except BaseException as error:
+                    self.rescue(item, error)
             with self._mutex:
                 if not queue:
                     self.runner = 0
                     self._running = False
                     break
+        self._became_idle()
         self._came_to_rest()
 
     @property
@@ -153,7 +153,7 @@ class CoroutineMailbox(Mailbox):
         self._running = False
         self._mutex = threading.Lock()
         self._task: asyncio.Task[None] | None = None
-        self.runner = 0
+        self._abandoned = False
 
     def notify(self) -> None:
         """See `Mailbox`."""
@@ -165,7 +165,7 @@ class CoroutineMailbox(Mailbox):
             self._loop.call_soon_threadsafe(self._start)
         except RuntimeError:
             # The loop is closed, and its subscription with it: nobody can handle anything there any more.
-            self.endpoint.abandon(self)
+            self._abandon()
 
     def is_current_thread(self) -> bool:
         """See `Mailbox`."""
@@ -177,33 +177,44 @@ class CoroutineMailbox(Mailbox):
     @property
     def is_at_rest(self) -> bool:
         """See `Mailbox`."""
-        return not self._running
+        return self._abandoned or not self._running
 
     def _start(self) -> None:
         self._task = self._loop.create_task(self._run())
         self._task.add_done_callback(self._stopped)
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() and not self.closed:
-            self.endpoint.abandon(self)  # as `asyncio.run` does at its end
+        if task.cancelled():
+            self._abandon()  # as `asyncio.run` does at its end
+        elif task.exception() is not None:
+            self._start()  # Ctrl-C has come in a handler, and the loop goes on all the same
+
+    def _abandon(self) -> None:
+        self._abandoned = True
+        if self.closed:
+            self._came_to_rest()
+        else:
+            self.endpoint.abandon(self)
 
     async def _run(self) -> None:
         queue = self.queue
         while True:
-            while queue:
+            while (item := self.pop()) is not None:
                 try:
-                    item = queue.popleft()
-                except IndexError:
-                    break
-                if self.closed:
+                    if self.closed:
+                        self.discard(item)
+                    else:
+                        await self._handle(item)
+                except asyncio.CancelledError:
                     self.discard(item)
-                else:
-                    await self._handle(item)
-            self._became_idle()
+                    raise
+                except Exception as error:
+                    self.rescue(item, error)
             with self._mutex:
                 if not queue:
                     self._running = False
                     break
+        self._became_idle()
         self._came_to_rest()
 
     async def _handle(self, item: Item) -> None:
@@ -213,26 +224,49 @@ class CoroutineMailbox(Mailbox):
                 self.finish(item, None)
                 return
             failure = None
-            for event in item.events:
+            for i, event in enumerate(item.events):
                 if self.closed:
-                    if item.delivery:
-                        self.endpoint.send_result(item.reception, item.delivery, b"\0")
+                    self.discard(item)
                     return
                 failure = await self._handle_one(event)
+                if isinstance(failure, KeyboardInterrupt) and i + 1 < len(item.events):
+                    # The next task goes on from here.
+                    self.queue.appendleft(item._replace(first=item.first + i + 1, events=item.events[i + 1 :]))
+                    raise failure
             self.finish(item, failure)
+            if isinstance(failure, KeyboardInterrupt):
+                raise failure
         elif isinstance(item, LocalEvent):
-            self.finish_local(item, await self._handle_one(item.event))
+            failure = await self._handle_one(item.event)
+            self.finish_local(item, failure)
+            if isinstance(failure, KeyboardInterrupt):
+                raise failure
         else:
             self.counters.dropped += item.gap.last - item.gap.first + 1
             self.report(item.gap)
 
     async def _handle_one(self, event: Any) -> BaseException | None:
+        requests = _cancel_requests(self._task)
         try:
             if type(event) is Undecodable:
                 raise unreadable(event)
             await self._handler(event)
             self.counters.handled += 1
-        except (Exception, SystemExit) as error:  # the user's: reported, and the next event has its turn
+        except asyncio.CancelledError as error:
+            # Python 3.10 does not tell who was cancelled.
+            if sys.version_info < (3, 11) or _cancel_requests(self._task) > requests:
+                raise
+            self.failed(error)  # of something that the handler awaited
+            return error
+        except GeneratorExit:
+            raise  # nobody will run this task any more
+        except BaseException as error:  # the user's: reported, and the next event has its turn
             self.failed(error)
             return error
         return None
+
+
+def _cancel_requests(task: asyncio.Task[None] | None) -> int:
+    if sys.version_info >= (3, 11) and task is not None:
+        return task.cancelling()
+    return 0

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST
-from echannel_ray.runtime.mailbox import Gap, LocalEvent, LocalGap, Mailbox
+from echannel_ray.runtime.mailbox import LocalEvent, Mailbox
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.deliveries import Delivery
@@ -31,13 +31,10 @@ def hand_over(publisher: Publisher, event: Any, sequence: int, delivery: Deliver
 
 def _drop(publisher: Publisher, mailbox: Mailbox, sequence: int) -> bool:
     """Make room by dropping the oldest event of ours in the queue (True), or drop the new one (False)."""
-    publisher.stream.dropped += 1
     if publisher.stream.overflow == DROP_NEWEST:
-        last = mailbox.queue[-1] if mailbox.queue else None
-        if type(last) is LocalGap and last.gap.producer == publisher.name and last.gap.last == sequence - 1:
-            mailbox.queue[-1] = LocalGap(Gap(publisher.name, last.gap.first, sequence))
-        else:
-            mailbox.offer(LocalGap(Gap(publisher.name, sequence, sequence)))
+        publisher.stream.dropped += 1
+        mailbox.drop_newest(publisher.name, sequence)
         return False
-    mailbox.drop_oldest(publisher.name)
+    # Where the queue is full of the events of others, there is nothing of ours to drop.
+    publisher.stream.dropped += mailbox.drop_oldest(publisher.name)
     return True

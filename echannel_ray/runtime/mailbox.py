@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from echannel_ray.errors import NotSerialisable
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.protocol.receiving import Delivered
-from echannel_ray.runtime.crew import Waiter
+from echannel_ray.runtime.crew import Errand, Waiter
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.deliveries import Delivery
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 # How many events of this process's own producers may wait for a subscription. (Those of others are bounded in bytes.)
 WINDOW_EVENTS = 8192
+_LONGEST_DESCRIPTION_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Mailbox:
         self.pair = pair
         self.incarnation = 0  # of the channel
         self.queue: deque[Item] = deque()
+        # Held to take from the queue, and to change what is in it; to append, the endpoint's is enough. The inner one.
+        self._queue_lock = threading.Lock()
         self.local_pending = 0  # events of this process's producers in the queue: their window is in events
         self.counters = Counters()
         self.closed = False
@@ -102,13 +106,20 @@ class Mailbox:
 
     def offer(self, item: Item) -> None:
         """Something has arrived; called under the endpoint's lock, in order."""
-        self.queue.append(item)
+        # Counted before it can be taken: who handles it must not find that less has arrived than is handled.
         if isinstance(item, Delivered):
             self.counters.received += len(item.events)
         elif isinstance(item, LocalEvent):
             self.counters.received += 1
-            self.local_pending += 1
+            with self._queue_lock:
+                self.local_pending += 1
+        self.queue.append(item)
         self.notify()
+
+    def pop(self) -> Item | None:
+        """Take what is next, if there is something."""
+        with self._queue_lock:
+            return self.queue.popleft() if self.queue else None
 
     def notify(self) -> None:
         """There is something in the queue."""
@@ -137,26 +148,48 @@ class Mailbox:
                 return  # another thread was faster
             action()
 
-    def drop_oldest(self, producer: str) -> None:
-        """Put a gap in the place of a local producer's oldest event; under the endpoint's lock."""
-        for i, item in enumerate(self.queue):
-            if isinstance(item, LocalEvent) and item.producer == producer:
-                before = self.queue[i - 1] if i else None
-                gap = Gap(producer, item.sequence, item.sequence)
-                if (
-                    isinstance(before, LocalGap)
-                    and before.gap.producer == producer
-                    and before.gap.last == item.sequence - 1
-                ):
-                    gap = Gap(producer, before.gap.first, item.sequence)
-                    del self.queue[i]
-                    i -= 1
-                self.queue[i] = LocalGap(gap)
-                self.local_pending -= 1
-                self.counters.received -= 1
-                if item.delivery is not None:
-                    item.delivery.local_result(None, counts=False)
-                return
+    def drop_oldest(self, producer: str) -> bool:
+        """Put a gap in the place of a local producer's oldest event, if one waits; under the endpoint's lock."""
+        queue = self.queue
+        before = -1  # where the gap is that was left by those dropped before it
+        with self._queue_lock:
+            for i, item in enumerate(queue):
+                if isinstance(item, LocalEvent):
+                    if item.producer == producer:
+                        break
+                elif isinstance(item, LocalGap) and item.gap.producer == producer:
+                    before = i
+            else:
+                return False
+            if not self._widen(before, producer, item.sequence):
+                queue[i] = LocalGap(Gap(producer, item.sequence, item.sequence))
+            else:
+                del queue[i]
+            self.local_pending -= 1
+        self.counters.received -= 1
+        if item.delivery is not None:
+            # Not here: that takes the endpoint's lock.
+            self.endpoint.crew.submit(Errand(item.delivery.local_result, None, False))
+        return True
+
+    def drop_newest(self, producer: str, sequence: int) -> None:
+        """Have a gap in the place of a local producer's new event; under the endpoint's lock."""
+        with self._queue_lock:
+            for i in range(len(self.queue) - 1, -1, -1):
+                item = self.queue[i]
+                if isinstance(item, LocalEvent) and item.producer == producer:
+                    break
+                if self._widen(i, producer, sequence):
+                    return
+        self.offer(LocalGap(Gap(producer, sequence, sequence)))
+
+    def _widen(self, i: int, producer: str, sequence: int) -> bool:
+        """Have the gap that is there, if it is one and ends just before, stand for this event too."""
+        item = self.queue[i] if i >= 0 else None
+        if not isinstance(item, LocalGap) or item.gap.producer != producer or item.gap.last != sequence - 1:
+            return False
+        self.queue[i] = LocalGap(Gap(producer, item.gap.first, sequence))
+        return True
 
     @property
     def pending(self) -> int:
@@ -172,11 +205,7 @@ class Mailbox:
     def close(self) -> None:
         """Take and handle nothing any more; whoever delivered what is in the queue is told."""
         self.closed = True
-        while self.queue:
-            try:
-                item = self.queue.popleft()
-            except IndexError:
-                break  # the handler's thread took it between the two
+        while (item := self.pop()) is not None:
             self.discard(item)
         self.endpoint.room_made()
         self._became_idle()
@@ -184,20 +213,23 @@ class Mailbox:
     def discard(self, item: Item) -> None:
         """Nobody handles this any more: what is taken after `close` has begun has a hole before it."""
         if isinstance(item, LocalEvent):
-            self.local_pending -= 1
+            self._local_gone()
             if item.delivery is not None:
                 item.delivery.local_result(None, counts=False)
         elif isinstance(item, Delivered) and item.delivery:
             self.endpoint.send_result(item.reception, item.delivery, b"\0")
 
+    def _local_gone(self) -> None:
+        with self._queue_lock:
+            self.local_pending -= 1
+
     def when_idle(self) -> Waiter:
         """A waiter that is set when all that has arrived is handled."""
         waiter = Waiter()
         with self.endpoint.lock:
-            if self.closed or self.pending <= 0:
-                waiter.set()
-            else:
-                self._idle_waiters.append(waiter)
+            self._idle_waiters.append(waiter)
+        # Only now: what was handled before that saw nobody wait.
+        self._became_idle()
         return waiter
 
     def _became_idle(self) -> None:
@@ -211,31 +243,50 @@ class Mailbox:
 
     def report(self, error: Any) -> None:
         """Hand something other than an event to `on_error`, or log it."""
-        if self.on_error is None:
-            logger.warning("channel %r: %s", self.channel, error)
-            return
         try:
-            self.on_error(error)
-        except Exception:  # the user's function: its trouble is not to end the thread
-            logger.exception("on_error of a subscription of channel %r failed", self.channel)
+            if self.on_error is None:
+                logger.warning("channel %r: %s", self.channel, error)
+            else:
+                self.on_error(error)
+        except BaseException as trouble:  # the user's function, `sys.exit()` included: that is not to end the thread
+            self._log("on_error of a subscription failed", trouble)
 
     def failed(self, error: BaseException) -> None:
         """A handler raised, or an event could not be read."""
         self.counters.failed += 1
-        logger.warning("a handler of channel %r failed: %r", self.channel, error, exc_info=error)
+        self.tell_failure(error)
+
+    def tell_failure(self, error: BaseException) -> None:
+        """Log a failure that is counted, and hand it to `on_error`."""
+        self._log("a handler failed", error)
         if self.on_error is not None:
             self.report(error)
 
+    def rescue(self, item: Item, error: BaseException) -> None:
+        """Handling it broke off in code that is not the user's: its producer must not wait for it for good."""
+        self._log("an event was not handled to its end", error)
+        if isinstance(item, Delivered):
+            try:
+                self.finish(item, error)
+            except BaseException as again:
+                self._log("nor was its producer told", again)
+
+    def _log(self, what: str, error: BaseException) -> None:
+        try:
+            logger.warning("channel %r: %s: %s", self.channel, what, describe(error), exc_info=error)
+        except BaseException:  # of a log that is the user's own
+            pass
+
     def finish(self, item: Delivered, failure: BaseException | None) -> None:
         """All events of a run are handled (or failed): report the mark, and a delivery's result."""
-        outcome = describe(failure) if failure is not None else b""
+        outcome = describe(failure).encode() if failure is not None else b""
         self.endpoint.run_handled(item.reception, item.mark, item.delivery, outcome)
 
     def finish_local(self, item: LocalEvent, failure: BaseException | None) -> None:
         """An event of this process is handled."""
-        self.local_pending -= 1
+        self._local_gone()
         if item.delivery is not None:
-            item.delivery.local_result(describe(failure).decode() if failure else None, counts=True)
+            item.delivery.local_result(describe(failure) if failure is not None else None, counts=True)
         self.endpoint.local_handled(self)
 
     def gap_of(self, item: Delivered) -> Gap:
@@ -246,15 +297,19 @@ class Mailbox:
         return gap
 
 
-def describe(error: BaseException) -> bytes:
-    """A failure as it travels to whoever delivered."""
-    text = f"{type(error).__name__}: {error}"
-    return text.encode("utf-8", "replace")[:4096]
+def describe(error: BaseException) -> str:
+    """A failure as it travels to whoever delivered: not too long, and fit for UTF-8."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except BaseException:  # of the user's own `__str__`
+        text = type(error).__name__
+    return text.encode("utf-8", "replace")[:_LONGEST_DESCRIPTION_BYTES].decode("utf-8", "ignore")
 
 
 def unreadable(event: Undecodable) -> Exception:
     """What to report for an event that could not be read here."""
     if isinstance(event.error, ImportError | AttributeError):
         advice = "make its class importable in this process (install the module, or put it into Ray's runtime_env)"
-        return NotSerialisable(f"an event could not be read here: {event.error}; {advice}", reason=str(event.error))
+        reason = describe(event.error)
+        return NotSerialisable(f"an event could not be read here: {reason}; {advice}", reason=reason)
     return event.error

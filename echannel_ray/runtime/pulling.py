@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import deque
 from typing import Any
 
@@ -28,6 +29,7 @@ class PullMailbox(Mailbox):
         super().__init__(*arguments)
         self._waiters: deque[Waiter] = deque()
         self._async_waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+        self._taking = threading.Lock()  # held to hand out, never while a function of the user's runs
         self._item: Delivered | None = None  # the run that is being handed out
         self._next = 0
 
@@ -45,21 +47,30 @@ class PullMailbox(Mailbox):
     def close(self) -> None:
         """See `Mailbox`."""
         super().close()
-        item, self._item = self._item, None
+        with self._taking:
+            item, self._item = self._item, None
         if item is not None and item.delivery:
             self.endpoint.send_result(item.reception, item.delivery, b"\0")
         self.notify()
 
     def take(self) -> Message | Gap | None:
-        """The next message, if one is there; called by one thread at a time."""
+        """The next message, if one is there."""
+        while True:
+            with self._taking:
+                taken = self._take()
+            if not isinstance(taken, Exception):
+                return taken
+            self.tell_failure(taken)
+
+    def _take(self) -> Message | Gap | Exception | None:
+        """The next message, or why it could not be read."""
         while True:
             if self.closed:
                 self._raise_ended()
             item = self._item
             if item is None:
-                try:
-                    fresh = self.queue.popleft()
-                except IndexError:
+                fresh = self.pop()
+                if fresh is None:
                     return None
                 if self.closed:
                     self.discard(fresh)
@@ -67,6 +78,7 @@ class PullMailbox(Mailbox):
                 if isinstance(fresh, LocalEvent):
                     self.counters.handled += 1
                     self.finish_local(fresh, None)
+                    self._became_idle()
                     return Message(fresh.event, fresh.producer, fresh.sequence, fresh.published_at)
                 if isinstance(fresh, Delivered):
                     if fresh.gap_last:
@@ -77,18 +89,16 @@ class PullMailbox(Mailbox):
                     continue
                 self.counters.dropped += fresh.gap.last - fresh.gap.first + 1
                 return fresh.gap
-            message = self._hand_out(item)
-            if message is not None:
-                return message
+            return self._hand_out(item)
 
-    def _hand_out(self, item: Delivered) -> Message | None:
+    def _hand_out(self, item: Delivered) -> Message | Exception:
         index = self._next
         event = item.events[index]
         self._next += 1
         failure = None
         if type(event) is Undecodable:
             failure = unreadable(event)
-            self.failed(failure)
+            self.counters.failed += 1
         else:
             self.counters.handled += 1
         if self._next == len(item.events):
@@ -96,7 +106,7 @@ class PullMailbox(Mailbox):
             self.finish(item, failure)
             self._became_idle()
         if failure is not None:
-            return None
+            return failure
         stream = item.reception.stream
         return Message(
             event,
@@ -105,6 +115,11 @@ class PullMailbox(Mailbox):
             item.published_at,
             item.redelivered,
         )
+
+    def _is_ready(self) -> bool:
+        """Whether `take` would not return None."""
+        with self._taking:
+            return bool(self._item is not None or self.queue or self.closed)
 
     def _raise_ended(self) -> None:
         if self.deleted:
@@ -125,11 +140,13 @@ class PullMailbox(Mailbox):
                 return message
             waiter = Waiter()
             self._waiters.append(waiter)
-            if self.queue or self.closed:
-                continue  # it came between
-            if not self.endpoint.crew.wait(waiter, deadline):
+            try:
+                # It may have come between, or another thread has left some of what it took.
+                came = self._is_ready() or self.endpoint.crew.wait(waiter, deadline)
+            finally:
                 with contextlib.suppress(ValueError):  # it has just been set
                     self._waiters.remove(waiter)
+            if not came:
                 message = self.take()
                 if message is not None:
                     return message
@@ -144,9 +161,12 @@ class PullMailbox(Mailbox):
             loop = asyncio.get_running_loop()
             future = loop.create_future()
             self._async_waiters.append((loop, future))
-            if self.queue or self.closed:
-                continue
-            await future
+            try:
+                if not self._is_ready():
+                    await future
+            finally:
+                with contextlib.suppress(ValueError):
+                    self._async_waiters.remove((loop, future))
 
 
 def _wake(future: asyncio.Future[None]) -> None:

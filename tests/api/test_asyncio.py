@@ -11,6 +11,7 @@ import ray
 import echannel_ray as ec
 from echannel_ray.runtime.mailbox import WINDOW_EVENTS
 from tests.api.parties import Inbox, ask, publish_all
+from tests.clusters import wait_until
 
 
 async def take(subscription, count):
@@ -166,6 +167,7 @@ def test_a_loop_that_ends_within_a_handler(near, channel):
 
     asyncio.run(main())
     ask(near, publish_all, channel, [bytes(1 << 20)] * 30)
+    wait_until(lambda: channel.stats().consumers == 0)
 
 
 def test_in_an_async_actor(parties, channel):

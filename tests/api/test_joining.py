@@ -174,7 +174,7 @@ def test_leaving_leaves_nothing_behind(new_party, nodes):
     def once():
         channel = ec.channel("come-and-go")
         with channel.subscribe(Inbox()), channel.producer() as producer:
-            producer.deliver("x").result(timeout=10)
+            assert producer.deliver("x").result(timeout=10).consumers == 1
         ec.disconnect()
 
     def come_and_go(party):

@@ -83,6 +83,8 @@ def test_frames_that_make_no_sense_concern_nobody_else(scene: Scene, undisturbed
             data += frames.frame(kind, body, seed.choice([0, 1, 2, 3]))
         intruder.send(bytes(data))
     wait_until(lambda: scene.concentrator(node).endpoints == before)
+    for consumer in undisturbed:
+        assert ray.get(consumer.faults.remote("load")) == []
 
 
 def test_packs_that_make_no_sense_concern_nobody_else(scene: Scene, undisturbed: Any):

@@ -237,7 +237,12 @@ class Neighbours:
 def test_a_sweep_removes_what_nobody_uses_after_a_minute(temporary):
     neighbours = Neighbours()
     ended = {neighbours.add(2, "killed"), neighbours.add(3, "closed")}
-    in_child(lambda: note_endpoint(neighbours.add(2, "new"), 7, os.getpid()) or 0)
+
+    def link_and_die() -> int:
+        note_endpoint(neighbours.add(2, "new"), 7, os.getpid())
+        return 0
+
+    assert in_child(link_and_die) == 0
     used = {neighbours.add(4, "listening"), neighbours.add(5, "killed")}
     note_endpoint(neighbours.add(5, "new"), 8, os.getpid())
     (neighbours.own.path.parent / "file").touch()
