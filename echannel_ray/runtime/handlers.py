@@ -54,8 +54,13 @@ class FunctionMailbox(Mailbox):
         """Handle all that has arrived, and what arrives meanwhile."""
         self.runner = threading.get_ident()
         queue = self.queue
+        queue_lock = self._queue_lock
         while True:
-            while (item := self.pop()) is not None:
+            while queue:
+                with queue_lock:  # `pop`, without the call
+                    if not queue:
+                        break
+                    item = queue.popleft()
                 try:
                     if self.closed:
                         self.discard(item)
@@ -253,8 +258,7 @@ class CoroutineMailbox(Mailbox):
             await self._handler(event)
             self.counters.handled += 1
         except asyncio.CancelledError as error:
-            # Python 3.10 does not tell who was cancelled.
-            if sys.version_info < (3, 11) or _cancel_requests(self._task) > requests:
+            if _cancel_requests(self._task) != requests:
                 raise
             self.failed(error)  # of something that the handler awaited
             return error
@@ -266,7 +270,8 @@ class CoroutineMailbox(Mailbox):
         return None
 
 
-def _cancel_requests(task: asyncio.Task[None] | None) -> int:
-    if sys.version_info >= (3, 11) and task is not None:
-        return task.cancelling()
-    return 0
+def _cancel_requests(task: asyncio.Task[None] | None) -> object:
+    """How often it was asked to end. Python 3.10 does not tell: there the answer is another each time."""
+    if sys.version_info >= (3, 11):
+        return task.cancelling() if task is not None else 0
+    return object()

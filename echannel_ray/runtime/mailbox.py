@@ -213,15 +213,12 @@ class Mailbox:
     def discard(self, item: Item) -> None:
         """Nobody handles this any more: what is taken after `close` has begun has a hole before it."""
         if isinstance(item, LocalEvent):
-            self._local_gone()
+            with self._queue_lock:
+                self.local_pending -= 1
             if item.delivery is not None:
                 item.delivery.local_result(None, counts=False)
         elif isinstance(item, Delivered) and item.delivery:
             self.endpoint.send_result(item.reception, item.delivery, b"\0")
-
-    def _local_gone(self) -> None:
-        with self._queue_lock:
-            self.local_pending -= 1
 
     def when_idle(self) -> Waiter:
         """A waiter that is set when all that has arrived is handled."""
@@ -284,7 +281,8 @@ class Mailbox:
 
     def finish_local(self, item: LocalEvent, failure: BaseException | None) -> None:
         """An event of this process is handled."""
-        self._local_gone()
+        with self._queue_lock:
+            self.local_pending -= 1
         if item.delivery is not None:
             item.delivery.local_result(describe(failure) if failure is not None else None, counts=True)
         self.endpoint.local_handled(self)
