@@ -19,6 +19,7 @@ from echannel_ray.protocol.messages import Definition, Membership, Registrations
 from echannel_ray.protocol.receiving import Receiver, Reception
 from echannel_ray.protocol.sending import Sender
 from echannel_ray.runtime.bell import Bell
+from echannel_ray.runtime.by_channel import ByChannel
 from echannel_ray.runtime.crew import TICK_SECONDS, Crew, Errand
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.incoming import Incoming
@@ -69,8 +70,8 @@ class Endpoint:
         self.dismissed: errors.EChannelError | None = None  # why the link that ends now must not be replaced
         self.reconnections = 0
         self.heard_at = time.monotonic()
-        self.publishers: dict[int, Publisher] = {}
-        self.mailboxes: dict[int, Mailbox] = {}
+        self.publishers: ByChannel[Publisher] = ByChannel()
+        self.mailboxes: ByChannel[Mailbox] = ByChannel()
         self.definitions: dict[str, Definition] = {}
         self.memberships: dict[str, Membership] = {}
         self.deliveries: dict[int, Delivery] = {}
@@ -478,14 +479,11 @@ class Endpoint:
             return
         self.memberships[membership.channel] = membership
         self.flush_all()
-        for publisher in self.publishers.values():
-            if publisher.channel == membership.channel:
-                publisher.apply(membership)
+        for publisher in self.publishers.on(membership.channel):
+            publisher.apply(membership)
         self.flush_all()
-        for mailbox in [*self.mailboxes.values()]:
-            if mailbox.channel == membership.channel and (
-                membership.deleted or mailbox.incarnation != membership.incarnation
-            ):
+        for mailbox in self.mailboxes.on(membership.channel):
+            if membership.deleted or mailbox.incarnation != membership.incarnation:
                 self._deleted.append(mailbox)
         if self._deleted and not self.crew.ticking:
             self.crew.wake_ticker()
@@ -494,14 +492,12 @@ class Endpoint:
     def stats_of(self, channel: str) -> dict[str, Any]:
         """This process's counters of a channel; under the lock."""
         sums: Counter[str] = Counter()
-        for publisher in self.publishers.values():
-            if publisher.channel == channel:
-                sums.update(publisher.counters())
-                sums["blocked_producers"] += publisher.is_blocked
-        for mailbox in self.mailboxes.values():
-            if mailbox.channel == channel:
-                sums["events_delivered"] += mailbox.counters.handled
-                sums["events_failed"] += mailbox.counters.failed
+        for publisher in self.publishers.on(channel):
+            sums.update(publisher.counters())
+            sums["blocked_producers"] += publisher.is_blocked
+        for mailbox in self.mailboxes.on(channel):
+            sums["events_delivered"] += mailbox.counters.handled
+            sums["events_failed"] += mailbox.counters.failed
         # By link: here, the one between this process and its concentrator. What has left without packs is not counted.
         packs = sums["packs_sent"]
         degree = {f"{self.id:016x}": round(sums["events_published"] / packs, 1)} if packs else {}
