@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any
-
 from echannel_ray import errors
 from echannel_ray.runtime.offload import in_thread
+from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.runtime.publisher import Publisher
 
 
-class Producer(Publisher):
+class Producer(OwnedByProcess, Publisher):
     """Publishes events on one channel; made by `EventChannel.producer`. Also a context manager, which closes it."""
 
-    def __enter__(self) -> Producer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __reduce__(self) -> Any:
-        raise TypeError(
-            "a producer belongs to its process: pass the channel instead, and call channel.producer() there"
-        )
+    _advice = "a producer belongs to its process: pass the channel instead, and call channel.producer() there"
 
     def __repr__(self) -> str:
         return f"<producer {self.name} of channel {self.channel!r}{' (closed)' if self.stream.closed else ''}>"

@@ -7,7 +7,6 @@ import contextlib
 import os
 import threading
 import time
-from types import TracebackType
 from typing import Any
 
 import ray
@@ -20,6 +19,7 @@ from echannel_ray.protocol import frames, messages
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
+from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.presence import mark_left
@@ -38,8 +38,10 @@ _lock = threading.RLock()
 _exit_registered = False
 
 
-class Session:
+class Session(OwnedByProcess):
     """This process in one namespace; also a context manager that leaves at its end."""
+
+    _advice = "a session belongs to its process: call echannel_ray.connect() in the other one"
 
     def __init__(self, namespace: str, managers: int) -> None:
         self.namespace = namespace
@@ -51,17 +53,6 @@ class Session:
         self._socket_path = directory.socket_path(SOCKET_NAME)
         self.endpoint = Endpoint(namespace, node_number(self.ray_node_id), self._connect)
         self.endpoint.start()
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a session belongs to its process: call echannel_ray.connect() in the other one")
 
     def __repr__(self) -> str:
         return f"<echannel_ray session in namespace {self.namespace!r}{' (closed)' if self.endpoint.closed else ''}>"

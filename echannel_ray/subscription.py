@@ -6,12 +6,12 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
 from echannel_ray.runtime.mailbox import Gap, Mailbox, Message
 from echannel_ray.runtime.offload import in_thread
+from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.runtime.pulling import Ended, PullMailbox, closed_error
 from echannel_ray.runtime.waiting import deadline_of
 from echannel_ray.session import Session
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from echannel_ray.models import SubscriptionStats
 
 
-class Subscription:
+class Subscription(OwnedByProcess):
     """One consumer of a channel, made by `EventChannel.subscribe`. It lives until it is closed or its process ends."""
+
+    _advice = "a subscription belongs to its process: pass the channel instead, and call channel.subscribe() there"
 
     def __init__(self, session: Session, mailbox: Mailbox) -> None:
         self._session = session
@@ -31,19 +33,6 @@ class Subscription:
         if mailbox.is_pulled:
             # Nobody can ask for its events any more, and producers would wait for it for good.
             weakref.finalize(self, session.endpoint.abandon_later, mailbox).atexit = False
-
-    def __enter__(self) -> Subscription:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __reduce__(self) -> Any:
-        raise TypeError(
-            "a subscription belongs to its process: pass the channel instead, and call channel.subscribe() there"
-        )
 
     def __repr__(self) -> str:
         state = " (closed)" if self._closed else ""

@@ -289,7 +289,8 @@ class Endpoint:
 
     def _flush_due(self, now: float) -> bool:
         waiting = False
-        for number, gather in self.sender.gathers.items():
+        # A copy: when the last chunk of a large event leaves, a recipient that lagged may get another flow.
+        for number, gather in [*self.sender.gathers.items()]:
             if gather:
                 if gather.due_at <= now:
                     self.outgoing.flush(self.sender.flows[number])

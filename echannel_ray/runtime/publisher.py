@@ -66,11 +66,10 @@ class Publisher:
     # ---- publishing ----
 
     def publish(self, event: Any, timeout: float | None = None) -> bool:
-        """Queue the event for every consumer; True when each will get it, False when the overflow policy dropped it for
-        one.
+        """Queue the event for every consumer.
 
-        Waits (up to `timeout` seconds, else `TimeoutError`) while a consumer's window is full and the policy is
-        "block".
+        True when each will get it, False when the overflow policy dropped it for one. Waits (up to `timeout` seconds,
+        else `TimeoutError`) while a consumer's window is full and the policy is "block".
         """
         # A producer that is *armed* (see `_arm`) only appends: an append is atomic, so it needs no lock.
         if type(event) is bytes:

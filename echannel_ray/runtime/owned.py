@@ -1,0 +1,29 @@
+"""What a process owns (a producer, a subscription, a session): closed at the end of a `with`, and never pickled."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T", bound="OwnedByProcess")
+
+
+class OwnedByProcess:
+    """Closes itself as a context manager; can't be pickled, and `_advice` says what to do instead."""
+
+    _advice: str
+
+    def __enter__(self: T) -> T:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(self._advice)
+
+    def close(self) -> None:
+        """End it; a second call does nothing."""
+        raise NotImplementedError
