@@ -8,6 +8,45 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+# ---- modulators on their way ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SharedRef:
+    """Which shared object: the number that its master has in the endpoint where it lives."""
+
+    node: int
+    endpoint: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """A modulator as it travels to the producers.
+
+    Its identity is not stated by who ships it: the manager works it out from `code` (and `key`, which each producer
+    compares with what the shipped `key()` says there).
+    """
+
+    name: str  # the class, for people
+    tier: str  # "isolated", "inline" or "ecode"
+    code: bytes  # a pickle of (class, modulator), to be read in the sandbox only; empty where the receiver has it
+    requires: tuple[str, ...] = ()  # services, by qualified names
+    shared: tuple[SharedRef, ...] = ()  # the shared objects that `code` refers to, by their places here
+    key: bytes | None = None  # what an overridden `key()` returned, as canonical plain data; None: the state counts
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A derived channel, as producers see it."""
+
+    key: str  # its identity: parent, code, state or key, and tier
+    parent: str  # the key of the derived channel that it is derived from; "" is the channel itself
+    shipment: Shipment
+    maker: int  # the endpoint that asked for it first
+    generation: int = 0  # rises when it is to be installed anew where it was removed
+
+
 # ---- from an endpoint, through its concentrator, to the manager that keeps the channel -----------------------------
 
 
@@ -35,6 +74,7 @@ class RegisterProducer:
     channel: str
     stream: int
     incarnation: int = 0  # of the channel that the caller's handle is for; 0 is whichever is there
+    derived: str = ""  # it publishes straight into this derived channel
 
 
 @dataclass(frozen=True)
@@ -55,6 +95,49 @@ class Subscribe:
     group: str | None
     pair: str  # a fingerprint of modulator and demodulator: members of a group have equal ones; "" is none
     incarnation: int = 0  # of the channel that the caller's handle is for; 0 is whichever is there
+    parent: str = ""  # the derived channel that it is made on; "" is the channel itself
+    shipment: Shipment | None = None  # its modulator
+    turn: int = 0  # how often its pair was replaced: the same subscription again, with a higher one, is a `reset`
+
+
+@dataclass(frozen=True)
+class Derive:
+    """A handle of a derived channel is being made; answered by the `Derived` when every producer has installed it."""
+
+    channel: str
+    handle: int  # unique within the endpoint, subscriptions apart
+    parent: str
+    shipment: Shipment
+    incarnation: int = 0
+
+
+@dataclass(frozen=True)
+class Release:
+    """A handle of a derived channel is gone; answered by None."""
+
+    channel: str
+    handle: int
+
+
+@dataclass(frozen=True)
+class GetModulator:
+    """The code of a derived channel that this endpoint lacks; answered by its `Derived`, or None where it has ended."""
+
+    channel: str
+    key: str
+
+
+@dataclass(frozen=True)
+class ModulatorGone:
+    """A derived channel does not work at a producer: it was removed there, or refused when the producer was made.
+
+    Whoever subscribes to it next, or resets to it, has it installed anew there. Answered by None.
+    """
+
+    channel: str
+    key: str
+    generation: int
+    stream: int  # of the producer
 
 
 @dataclass(frozen=True)
@@ -80,7 +163,17 @@ class GetStatus:
 
 
 ManagerRequest = (
-    OpenChannel | DeleteChannel | RegisterProducer | UnregisterProducer | Subscribe | Unsubscribe | GetChannelStats
+    OpenChannel
+    | DeleteChannel
+    | RegisterProducer
+    | UnregisterProducer
+    | Subscribe
+    | Unsubscribe
+    | GetChannelStats
+    | Derive
+    | Release
+    | GetModulator
+    | ModulatorGone
 )
 Request = ManagerRequest | GetStatus
 
@@ -106,11 +199,13 @@ class Consumer:
     endpoint: int
     subscription: int
     group: str | None
+    derived: str = ""  # the key of the derived channel that it consumes; "" is the channel itself
+    turn: int = 0  # how often its pair was replaced
 
 
 @dataclass(frozen=True)
 class Membership:
-    """All consumers of a channel. Of two, the one with the higher (epoch, version) counts; `deleted` is the last."""
+    """All consumers of a channel and of what is derived from it. Of two, the one with the higher (epoch, version) counts; `deleted` is the last."""
 
     channel: str
     epoch: int  # rises each time a manager starts
@@ -118,6 +213,23 @@ class Membership:
     consumers: tuple[Consumer, ...]
     deleted: bool = False
     incarnation: int = 0
+    derived: tuple[Derived, ...] = ()  # parents before their children
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A producer can't work with a derived channel: what `subscribe` is to raise, as `transport.wire` encodes errors."""
+
+    key: str
+    stream: int
+    error: bytes
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The answer to a `Membership` that was pushed: it counts from now on, but for what is refused."""
+
+    refused: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -142,8 +254,10 @@ class Registrations:
     endpoint: int
     channel: str
     definition: Definition
-    streams: tuple[int, ...]
-    consumers: tuple[tuple[int, str | None, str], ...]  # (subscription, group, pair)
+    streams: tuple[tuple[int, str], ...]  # (stream, derived)
+    consumers: tuple[tuple[int, str | None, str, str, int], ...]  # (subscription, group, pair, derived, turn)
+    derived: tuple[Derived, ...] = ()  # that it consumes or has handles of, and their parents; parents first
+    handles: tuple[tuple[int, str], ...] = ()  # (handle, derived)
 
 
 # ---- between concentrators and the name server ---------------------------------------------------------------------

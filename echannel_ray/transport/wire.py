@@ -77,6 +77,12 @@ _CLASSES: tuple[type, ...] = (
     messages.Definition,
     messages.Membership,
     messages.StatsWanted,
+    messages.Derive,
+    messages.Release,
+    messages.GetModulator,
+    messages.ModulatorGone,
+    messages.Derived,
+    messages.Installed,
 )
 _NUMBERS = {cls: number for number, cls in enumerate(_CLASSES)}
 _DECODERS: tuple[msgspec.msgpack.Decoder[Any], ...] = tuple(msgspec.msgpack.Decoder(cls) for cls in _CLASSES)

@@ -1,0 +1,80 @@
+"""The two halves of an eager handler: the modulator, which travels to the producers, and the demodulator, which stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+class Modulator:
+    """Works on events where they are published, before anything crosses a wire; one replica in (or beside) each producer.
+
+    Override `enqueue` (or, for a source of its own, `period`); the rest as needed.
+    """
+
+    requires: tuple[Any, ...] = ()
+    """The services that it can't work without: Protocol classes, or their qualified names."""
+    period_seconds: float | None = None
+    """How often `period` runs; None is never."""
+    services: Mapping[Any, Any]
+    """The handles of the services that its producer granted, by Protocol class or name; there once it is installed."""
+
+    def enqueue(self, event: Any) -> None:
+        """An event was published: `emit` what should travel. (`FIFOModulator` passes everything on.)"""
+
+    def dequeue(self, event: Any) -> Any:
+        """The transport is ready to send this emitted event: what to send, or None for nothing.
+
+        A modulator that overrides this may keep a queue of its own, and return another event than its argument.
+        """
+        return event
+
+    def period(self) -> None:
+        """Runs every `period_seconds`; may emit."""
+
+    def flush(self) -> None:
+        """Runs before `reset`, `drain` and `close`: emit what is held back."""
+
+    def key(self) -> Any:
+        """Plain data: modulators of the same code with equal keys share one derived channel. By default the state
+        counts.
+        """
+        return None
+
+    def emit(self, event: Any) -> None:
+        """Have the event travel. The environment gives each replica its own."""
+        raise RuntimeError(
+            f"{type(self).__name__}.emit works at the producer only: pass the modulator to subscribe() or derive()"
+        )
+
+
+class FIFOModulator(Modulator):
+    """Passes every event on, in order: the base of those that change or drop some."""
+
+    def enqueue(self, event: Any) -> None:
+        """See `Modulator`."""
+        self.emit(event)
+
+
+class Demodulator:
+    """Stays at the consumer: undoes or completes what the modulator did, just before the handler.
+
+    Any object with these methods will do.
+    """
+
+    period_seconds: float | None = None
+    """How often `period` runs; None is never."""
+
+    def receive(self, event: Any) -> Iterable[Any]:
+        """An event has arrived: what the handler is to get, none or several."""
+        return (event,)
+
+    def period(self) -> Iterable[Any]:
+        """Runs every `period_seconds`: what the handler is to get besides."""
+        return ()
+
+
+def overrides(modulator: Modulator | type[Modulator], method: str) -> bool:
+    """Whether the class of this modulator has a method of its own in the place of the base's."""
+    cls = modulator if isinstance(modulator, type) else type(modulator)
+    return getattr(cls, method) is not getattr(Modulator, method)

@@ -1,0 +1,89 @@
+"""One modulator at work at one producer. Pure: whoever calls it decides in which process that is, and how long it may
+take.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from operator import length_hint
+from typing import Any
+
+from echannel_ray.modulation.modulator import Modulator, overrides
+from echannel_ray.modulation.services import Services
+
+
+class BrokenAt(Exception):
+    """The modulator raised at one event of a batch (`.index`); `.cause` is what it raised."""
+
+    def __init__(self, index: int, cause: BaseException) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.index = index
+        self.cause = cause
+
+
+class Replica:
+    """Calls the modulator, and keeps what it emits until that is taken.
+
+    What a modulator that overrides `dequeue` emits waits in `waiting` until the transport is ready.
+    """
+
+    def __init__(self, modulator: Modulator, services: Services) -> None:
+        self.modulator = modulator
+        self.emitted: list[Any] = []
+        self.waiting: deque[Any] = deque()
+        self.queues = overrides(modulator, "dequeue")
+        self.current: Any = None  # of the batch that it works on, an iterator: what it has not begun with
+        modulator.services = services
+        # An attribute of its own, and the list's method: an event that passes costs no call of Python code here.
+        modulator.emit = self.emitted.append  # type: ignore[method-assign]
+
+    def enqueue(self, events: Sequence[Any]) -> None:
+        """Have it see each of the events. `BrokenAt` where it raises: those behind that one have not been seen."""
+        enqueue = self.modulator.enqueue
+        self.current = remaining = iter(events)
+        try:
+            for event in remaining:
+                enqueue(event)
+        except BaseException as error:
+            raise BrokenAt(len(events) - length_hint(remaining) - 1, error) from None
+        finally:
+            self.current = None
+            if self.queues:
+                self._queue()
+
+    def period(self) -> None:
+        """Its timer is due."""
+        try:
+            self.modulator.period()
+        finally:
+            if self.queues:
+                self._queue()
+
+    def flush(self) -> None:
+        """Have it emit what it holds back."""
+        try:
+            self.modulator.flush()
+        finally:
+            if self.queues:
+                self._queue()
+
+    def dequeue(self, count: int) -> list[Any]:
+        """The transport can take so many events: what to send. Fewer, when no more wait or the modulator drops some."""
+        taken = []
+        while self.waiting and len(taken) < count:
+            event = self.modulator.dequeue(self.waiting.popleft())
+            self._queue()
+            if event is not None:
+                taken.append(event)
+        return taken
+
+    def take(self) -> list[Any]:
+        """What it has emitted since the last time, if it keeps no queue."""
+        taken = self.emitted[:]
+        self.emitted.clear()
+        return taken
+
+    def _queue(self) -> None:
+        self.waiting.extend(self.emitted)
+        self.emitted.clear()
