@@ -20,9 +20,9 @@ class Admission:
     """The limits of one producer; given to `EventChannel.producer`. What is refused raises `ModulatorRefused` there
     where it was asked for.
 
-    `max_seconds_per_event` is CPU time, and so is `max_cpu_fraction` (of one core, over a second or more). `modules` are
-    those that isolated modulators, and the classes of the events that they get, may need; `echannel_ray.modulators` can
-    be imported always.
+    `max_seconds_per_event` is CPU time, and so is `max_cpu_fraction` (of one core, over a second or more). `modules`
+    are those that isolated modulators, and the classes of the events that they get, may need;
+    `echannel_ray.modulators` can be imported always.
     """
 
     tiers: tuple[str, ...] = ("ecode", "isolated")

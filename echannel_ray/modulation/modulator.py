@@ -1,4 +1,4 @@
-"""The two halves of an eager handler: the modulator, which travels to the producers, and the demodulator, which stays."""
+"""The two halves of an eager handler: the modulator travels to the producers, the demodulator stays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Modulator:
-    """Works on events where they are published, before anything crosses a wire; one replica in (or beside) each producer.
+    """Works on events before anything crosses a wire; one replica in (or beside) each producer.
 
     Override `enqueue` (or, for a source of its own, `period`); the rest as needed.
     """

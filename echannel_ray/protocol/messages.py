@@ -205,7 +205,10 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Membership:
-    """All consumers of a channel and of what is derived from it. Of two, the one with the higher (epoch, version) counts; `deleted` is the last."""
+    """All consumers of a channel and of what is derived from it.
+
+    Of two, the one with the higher (epoch, version) counts; `deleted` is the last.
+    """
 
     channel: str
     epoch: int  # rises each time a manager starts
@@ -218,7 +221,9 @@ class Membership:
 
 @dataclass(frozen=True)
 class Refused:
-    """A producer can't work with a derived channel: what `subscribe` is to raise, as `transport.wire` encodes errors."""
+    """A producer can't work with a derived channel; `error` is what `subscribe` is to raise, as `transport.wire`
+    encodes it.
+    """
 
     key: str
     stream: int
