@@ -41,7 +41,9 @@ EXPERIMENTS = {
         Experiment("channels"),
         Experiment("pipeline"),
         Experiment("subscribe"),
+        Experiment("shared"),
         Experiment("memory"),
+        Experiment("modulators"),
         Experiment("cpu_fanout", nodes=2),
         Experiment("across_nodes", nodes=2),
     )

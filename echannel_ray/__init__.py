@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from echannel_ray.errors import EChannelError as EChannelError
     from echannel_ray.errors import InvalidName as InvalidName
     from echannel_ray.errors import MasterLost as MasterLost
+    from echannel_ray.errors import ModulatorFailed as ModulatorFailed
     from echannel_ray.errors import ModulatorQuarantined as ModulatorQuarantined
     from echannel_ray.errors import ModulatorRefused as ModulatorRefused
     from echannel_ray.errors import NotAuthorised as NotAuthorised
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
     from echannel_ray.models import ChannelStats as ChannelStats
     from echannel_ray.models import Status as Status
     from echannel_ray.models import SubscriptionStats as SubscriptionStats
+    from echannel_ray.modulation.admission import Admission as Admission
+    from echannel_ray.modulation.modulator import Demodulator as Demodulator
+    from echannel_ray.modulation.modulator import FIFOModulator as FIFOModulator
+    from echannel_ray.modulation.modulator import Modulator as Modulator
+    from echannel_ray.modulation.services import Clock as Clock
+    from echannel_ray.modulation.services import Logger as Logger
+    from echannel_ray.modulation.services import ProducerInfo as ProducerInfo
     from echannel_ray.options import Packing as Packing
     from echannel_ray.producer import Producer as Producer
     from echannel_ray.runtime.deliveries import Delivery as Delivery
@@ -43,21 +51,26 @@ if TYPE_CHECKING:
     from echannel_ray.session import disconnect as disconnect
     from echannel_ray.session import shutdown as shutdown
     from echannel_ray.session import status as status
+    from echannel_ray.shared_object import SharedObject as SharedObject
     from echannel_ray.subscription import Subscription as Subscription
 
 _HOMES = {
     "event_channel": ("EventChannel", "channel"),
     "errors": (
         "ChannelDeleted", "Closed", "DeliveryFailed", "Disconnected", "EChannelError", "InvalidName", "MasterLost",
-        "ModulatorQuarantined", "ModulatorRefused", "NotAuthorised", "NotSerialisable", "Overloaded",
+        "ModulatorFailed", "ModulatorQuarantined", "ModulatorRefused", "NotAuthorised", "NotSerialisable", "Overloaded",
         "ServiceNotGranted", "StaleVersion", "TypeMismatch", "VersionMismatch",
     ),
+    "modulation.admission": ("Admission",),
+    "modulation.modulator": ("Demodulator", "FIFOModulator", "Modulator"),
+    "modulation.services": ("Clock", "Logger", "ProducerInfo"),
     "options": ("Packing",),
     "producer": ("Producer",),
     "runtime.deliveries": ("Delivery", "Failure", "Receipt"),
     "runtime.mailbox": ("Gap", "Message"),
     "session": ("Session", "connect", "disconnect", "shutdown", "status"),
     "models": ("ChannelStats", "Status", "SubscriptionStats"),
+    "shared_object": ("SharedObject",),
     "subscription": ("Subscription",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -67,6 +67,10 @@ class ModulatorQuarantined(EChannelError):
     """A modulator broke its limits while it ran, and was removed from a producer (`.producer`, `.reason`)."""
 
 
+class ModulatorFailed(EChannelError):
+    """A modulator failed at an event, which is lost to its consumers; it goes on (`.producer`, `.reason`, `.event`)."""
+
+
 class MasterLost(EChannelError):
     """The process that held the master copy of a shared object is gone."""
 

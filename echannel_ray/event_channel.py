@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors, options
 from echannel_ray.formats import types
 from echannel_ray.ids import check_channel_name, check_group_name, check_namespace
+from echannel_ray.modulation.admission import Admission
 from echannel_ray.options import Packing
 from echannel_ray.producer import Producer
 from echannel_ray.protocol import messages
@@ -19,12 +22,14 @@ from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.pulling import PullMailbox
+from echannel_ray.runtime.shipping import ship
 from echannel_ray.runtime.waiting import deadline_of
 from echannel_ray.session import Session, session_for
-from echannel_ray.subscription import Subscription, no_eager_handlers
+from echannel_ray.subscription import Pair, Subscription, tier_of
 
 if TYPE_CHECKING:
     from echannel_ray.models import ChannelStats
+    from echannel_ray.runtime.endpoint import Endpoint
 
 
 def channel(
@@ -45,24 +50,34 @@ def channel(
 class EventChannel:
     """A channel of a namespace; it may be passed to Ray actors and tasks, and opens itself there."""
 
-    def __init__(self, namespace: str, name: str, event_type: Any, packing: Packing | None) -> None:
-        """Use `echannel_ray.channel`."""
+    def __init__(
+        self,
+        namespace: str,
+        name: str,
+        event_type: Any,
+        packing: Packing | None,
+        chain: tuple[messages.Shipment, ...] = (),
+    ) -> None:
+        """Use `echannel_ray.channel`; `chain` are the modulators by which it is derived from that channel."""
         self._namespace = namespace
         self._name = name
+        self._chain = chain
+        self._derived: messages.Derived | None = None
+        self._endpoint: Endpoint | None = None  # that holds it
         self._event_type = event_type
         self._packing = packing
         self._definition: messages.Definition | None = None
 
     def __reduce__(self) -> Any:
-        return EventChannel, (self._namespace, self._name, self._event_type, self._packing)
+        return EventChannel, (self._namespace, self._name, self._event_type, self._packing, self._chain)
 
     def __repr__(self) -> str:
-        return f"<channel {self._namespace}/{self._name}>"
+        return f"<channel {self._namespace}/{self.name}>"
 
     @property
     def name(self) -> str:
-        """Its name within its namespace."""
-        return self._name
+        """Its name within its namespace; that of a derived channel says from which it is derived, and by what code."""
+        return f"{self._name}~{self._key()[:12]}" if self._chain else self._name
 
     @property
     def namespace(self) -> str:
@@ -85,10 +100,17 @@ class EventChannel:
 
         session = self._session()
         answer = session.endpoint.requests.ask(messages.GetChannelStats(self._name, self._defined().incarnation))
-        return ChannelStats.model_validate({**answer, "channel": self._name})
+        stats = ChannelStats.model_validate(
+            {**answer, "channel": self._name, "derived": _by_name(self._name, answer.get("derived", {}))}
+        )
+        return stats.derived.get(self.name, ChannelStats(channel=self.name)) if self._chain else stats
 
     def delete(self) -> None:
         """Delete it for everybody: producers and subscriptions get `ChannelDeleted`."""
+        if self._chain:
+            raise errors.EChannelError(
+                f"{self.name} is a derived channel, which ends with its last handle and subscriber: close those"
+            )
         session = self._session()
         session.endpoint.requests.ask(messages.DeleteChannel(self._name, self._defined().incarnation))
 
@@ -99,14 +121,20 @@ class EventChannel:
         overflow: str = "block",
         services: dict[Any, Any] | None = None,
         delegate: Callable[[str], Any] | None = None,
-        admission: Any = None,
+        admission: Admission | None = None,
     ) -> Producer:
         """A producer of this process. `overflow` is what it does when a consumer's window is full: "block", "raise",
-        "drop_newest" or "drop_oldest". `services`, `delegate` and `admission` concern modulators only.
+        "drop_newest" or "drop_oldest". `services` and `delegate` are what it grants to modulators, `admission` is what
+        it lets in.
         """
         if overflow not in OVERFLOW_POLICIES:
             raise ValueError(f"overflow is one of {', '.join(OVERFLOW_POLICIES)}, not {overflow!r}")
+        if admission is not None and not isinstance(admission, Admission):
+            raise TypeError(f"admission is an echannel_ray.Admission, not {type(admission).__name__}")
+        if delegate is not None and not callable(delegate):
+            raise TypeError(f"a delegate is a function of a service's name, not {type(delegate).__name__}")
         session = self._session()
+        derived = self._key()
         definition = self._defined()
         packing = options.packing_of(definition.options)
         endpoint = session.endpoint
@@ -118,22 +146,21 @@ class EventChannel:
             options.DEFAULT_WINDOW_BYTES,
             packing.degree,
             packing.interval_seconds,
+            derived,
+            admission,
+            services,
+            delegate,
         )
         try:
             membership = endpoint.requests.ask(
-                messages.RegisterProducer(self._name, producer.stream.number, definition.incarnation)
+                messages.RegisterProducer(self._name, producer.stream.number, definition.incarnation, derived)
             )
         except BaseException:
             with endpoint.lock:
                 endpoint.sender.close_stream(producer.stream)
                 endpoint.publishers.pop(producer.stream.number, None)
             raise
-        with endpoint.lock:
-            known = endpoint.memberships.get(self._name)
-            if known is None or (known.epoch, known.version) < (membership.epoch, membership.version):
-                endpoint.membership_pushed(membership)
-            producer.apply(endpoint.memberships[self._name])
-        endpoint.outgoing.write()
+        endpoint.installer.install(membership)
         return producer
 
     # ---- consuming ----
@@ -148,11 +175,14 @@ class EventChannel:
         group: str | None = None,
         on_error: Callable[[Any], Any] | None = None,
         timeout: float | None = None,
+        tier: str | None = None,
     ) -> Subscription:
         """Consume: `handler(event)` is called for each event, or, without a handler, events are pulled from the
         subscription.
 
-        When this returns, every event whose `publish` begins afterwards, anywhere, reaches it.
+        When this returns, every event whose `publish` begins afterwards, anywhere, reaches it. With a `modulator`, that
+        works on the events at every producer first, in this `tier` ("isolated" by default, or "inline"), and the
+        `demodulator` on what arrives.
         """
         if handler is not None and not callable(handler):
             raise TypeError(f"a handler is a function or coroutine function of one event, not {type(handler).__name__}")
@@ -161,19 +191,22 @@ class EventChannel:
         if group is not None:
             check_group_name(group)
         deadline_of(timeout)  # which raises where it is none
-        if modulator is not None or demodulator is not None:
-            raise no_eager_handlers()
+        pair = Pair.of(modulator, demodulator, tier, group)
         session = self._session()
+        parent = self._key()
         if event_type is not None:
             types.compare(self._name, self._defined().type_schema, types.describe(event_type))
-        mailbox = self._mailbox(session, handler, group)
+        mailbox = self._mailbox(session, handler, group, pair.fingerprint)
+        mailbox.begin_turn(0, demodulator)
         mailbox.on_error = on_error
         mailbox.incarnation = self._defined().incarnation
         endpoint = session.endpoint
         endpoint.open_mailbox(mailbox)
         try:
             membership = endpoint.requests.ask(
-                messages.Subscribe(self._name, mailbox.number, group, mailbox.pair, mailbox.incarnation),
+                messages.Subscribe(
+                    self._name, mailbox.number, group, mailbox.pair, mailbox.incarnation, parent, pair.shipment
+                ),
                 timeout,
                 f"the subscription of channel {self._name!r}",
             )
@@ -181,10 +214,9 @@ class EventChannel:
             endpoint.requests.tell(messages.Unsubscribe(self._name, mailbox.number, {}))
             endpoint.close_mailbox(mailbox)
             raise
-        with endpoint.lock:
-            endpoint.membership_pushed(membership)
-        endpoint.outgoing.write()
-        return Subscription(session, mailbox)
+        subscription = Subscription(session, mailbox, parent)
+        subscription._entered(membership, pair)
+        return subscription
 
     async def asubscribe(self, handler: Callable[[Any], Any] | None = None, **keywords: Any) -> Subscription:
         """As `subscribe`, without holding up the event loop."""
@@ -192,18 +224,51 @@ class EventChannel:
         # One that was cancelled leaves nothing installed.
         return await in_thread(lambda: _on_loop(loop, self.subscribe, handler, keywords), undo=Subscription.close)
 
-    def derive(self, modulator: Any, params: Any = None) -> EventChannel:
-        """A derived channel."""
-        raise no_eager_handlers()
+    def derive(self, modulator: Any, params: Any = None, *, tier: str | None = None) -> EventChannel:
+        """A derived channel: what is published here, behind a modulator that works at every producer. It is installed
+        when this returns, and lives as long as a handle or a subscriber.
+        """
+        if isinstance(modulator, str) or params is not None:
+            raise errors.ModulatorRefused(
+                "E-code is not part of this version: derive by a Modulator", reason="not available"
+            )
+        shipment = ship(modulator, tier_of(tier))
+        derived = EventChannel(self._namespace, self._name, None, self._packing, (*self._chain, shipment))
+        derived._key()
+        return derived
 
-    def _mailbox(self, session: Session, handler: Callable[[Any], Any] | None, group: str | None) -> Mailbox:
+    def _key(self) -> str:
+        """By what the managers know it: "" for a channel that is not derived. Installs it, where it is."""
+        if not self._chain:
+            return ""
+        session = self._session()
+        endpoint = session.endpoint
+        if self._derived is None or self._endpoint is not endpoint:
+            held = EventChannel(self._namespace, self._name, None, self._packing, self._chain[:-1])
+            parent = held._key()  # it must not end before this one is there
+            handle = endpoint.new_subscription()
+            shipment = self._chain[-1]
+            request = messages.Derive(self._name, handle, parent, shipment, self._defined().incarnation)
+            try:
+                derived = endpoint.requests.ask(request, None, f"deriving from channel {self._name!r}")
+            except BaseException:
+                endpoint.requests.tell(messages.Release(self._name, handle))
+                raise
+            with endpoint.lock:
+                endpoint.derivations.learned(self._name, dataclasses.replace(derived, shipment=shipment))
+                endpoint.derivations.handle_made(handle, self._name, derived.key)
+            self._derived, self._endpoint = derived, endpoint
+            weakref.finalize(self, endpoint.derivations.released, handle).atexit = False
+        return self._derived.key
+
+    def _mailbox(self, session: Session, handler: Callable[[Any], Any] | None, group: str | None, pair: str) -> Mailbox:
         endpoint = session.endpoint
         number = endpoint.new_subscription()
         if handler is None:
-            return PullMailbox(endpoint, number, self._name, group, "")
+            return PullMailbox(endpoint, number, self._name, group, pair)
         if _is_coroutine_function(handler):
-            return CoroutineMailbox(endpoint, number, self._name, group, "", handler, handler_loop())
-        return FunctionMailbox(endpoint, number, self._name, group, "", handler)
+            return CoroutineMailbox(endpoint, number, self._name, group, pair, handler, handler_loop())
+        return FunctionMailbox(endpoint, number, self._name, group, pair, handler)
 
     # ---- opening ----
 
@@ -226,6 +291,12 @@ class EventChannel:
         if self._definition is None:
             raise errors.Disconnected(f"channel {self._name!r} could not be opened")
         return self._definition
+
+
+def _by_name(channel: str, derived: dict[str, Any]) -> dict[str, Any]:
+    return {
+        f"{channel}~{key[:12]}": {**counters, "channel": f"{channel}~{key[:12]}"} for key, counters in derived.items()
+    }
 
 
 def _is_coroutine_function(handler: Callable[[Any], Any]) -> bool:

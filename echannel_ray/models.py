@@ -78,6 +78,9 @@ class ChannelStats(BaseModel):
     packs_sent: int = 0
     packing_degree: dict[str, float] = Field(default_factory=dict)
     derived: dict[str, ChannelStats] = Field(default_factory=dict)
+    modulator: str | None = None  # of a derived channel: its class
+    events_in: int = 0  # that its modulator has seen
+    events_out: int = 0  # that it has emitted
     blocked_producers: int = 0  # that wait in `publish`: for a consumer, or for a part that is being restarted
     blocked_milliseconds: int = 0  # that `publish` calls have waited, all together
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from echannel_ray import errors
+from echannel_ray.modulation.fingerprint import identity_of
+from echannel_ray.protocol.messages import Membership, Shipment, Subscribe
 from echannel_ray.runtime.mailbox import Gap, Mailbox, Message
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.runtime.pulling import Ended, PullMailbox, closed_error
+from echannel_ray.runtime.shipping import identity_of_other, ship
 from echannel_ray.runtime.waiting import deadline_of
 from echannel_ray.session import Session
 
@@ -20,13 +24,52 @@ if TYPE_CHECKING:
     from echannel_ray.models import SubscriptionStats
 
 
+TIERS_OF_MODULATORS = ("isolated", "inline")
+
+
+def tier_of(tier: str | None) -> str:
+    """The tier that is meant, or `ValueError`."""
+    if tier is None:
+        return TIERS_OF_MODULATORS[0]
+    if tier not in TIERS_OF_MODULATORS:
+        raise ValueError(f"the tier of a modulator is {' or '.join(map(repr, TIERS_OF_MODULATORS))}, not {tier!r}")
+    return tier
+
+
+class Pair(NamedTuple):
+    """The two halves of an eager handler, as a subscription asks for them."""
+
+    shipment: Shipment | None
+    fingerprint: str  # for groups, whose members have equal pairs; "" is no pair
+
+    @classmethod
+    def of(cls, modulator: Any, demodulator: Any, tier: str | None, group: str | None) -> Pair:
+        """Ship the one, and look at the other."""
+        tier = tier_of(tier)
+        if demodulator is not None and not callable(getattr(demodulator, "receive", None)):
+            raise TypeError(f"a demodulator has a method receive(event), and {type(demodulator).__name__} has none")
+        shipment = ship(modulator, tier) if modulator is not None else None
+        if group is None:
+            return cls(shipment, "")
+        parts = [
+            identity_of(shipment.code, shipment.key, [dataclasses.astuple(each) for each in shipment.shared])
+            if shipment is not None
+            else "",
+            identity_of_other(demodulator) if demodulator is not None else "",
+        ]
+        return cls(shipment, "/".join(parts) if any(parts) else "")
+
+
 class Subscription(OwnedByProcess):
     """One consumer of a channel, made by `EventChannel.subscribe`. It lives until it is closed or its process ends."""
 
     _advice = "a subscription belongs to its process: pass the channel instead, and call channel.subscribe() there"
 
-    def __init__(self, session: Session, mailbox: Mailbox) -> None:
+    def __init__(self, session: Session, mailbox: Mailbox, parent: str = "") -> None:
         self._session = session
+        self._parent = parent  # what it was made on: a derived channel, or "", the channel itself
+        self._resetting = threading.Lock()
+        self._last_turn = 0
         self._mailbox = mailbox
         self._closing = threading.Lock()
         self._closed = False
@@ -95,15 +138,59 @@ class Subscription(OwnedByProcess):
 
     # ---- the rest ----
 
-    def reset(self, modulator: Any = None, demodulator: Any = None) -> None:
-        """Replace the pair of modulator and demodulator; None is none."""
-        self._check_open()
-        if modulator is not None or demodulator is not None:
-            raise no_eager_handlers()
+    def reset(
+        self, modulator: Any = None, demodulator: Any = None, *, tier: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Replace the pair of modulator and demodulator; None is none.
 
-    async def areset(self, modulator: Any = None, demodulator: Any = None) -> None:
+        In each producer's order there is one cut: what was published before it passes the old pair, the rest the new
+        one. When this fails, the old pair stays.
+        """
+        self._check_open()
+        deadline_of(timeout)  # which raises where it is none
+        mailbox = self._mailbox
+        pair = Pair.of(modulator, demodulator, tier, mailbox.group)
+        with self._resetting:
+            self._last_turn += 1
+            turn = self._last_turn
+            mailbox.begin_turn(turn, demodulator)
+            request = Subscribe(
+                mailbox.channel,
+                mailbox.number,
+                mailbox.group,
+                pair.fingerprint,
+                mailbox.incarnation,
+                self._parent,
+                pair.shipment,
+                turn,
+            )
+            try:
+                membership = self._session.endpoint.requests.ask(
+                    request, timeout, f"the new modulator of channel {mailbox.channel!r}"
+                )
+            except errors.EChannelError:
+                mailbox.turn_failed(turn)
+                raise
+            mailbox.pair = pair.fingerprint
+            mailbox.turned(turn)
+            self._entered(membership, pair)
+
+    async def areset(self, modulator: Any = None, demodulator: Any = None, *, tier: str | None = None) -> None:
         """As `reset`, without holding up the event loop."""
-        await in_thread(lambda: self.reset(modulator, demodulator))
+        await in_thread(lambda: self.reset(modulator, demodulator, tier=tier))
+
+    def _entered(self, membership: Membership, pair: Pair) -> None:
+        """Producers know of it: note what it consumes, for managers that are restarted."""
+        endpoint = self._session.endpoint
+        mailbox = self._mailbox
+        for consumer in membership.consumers:
+            if (consumer.endpoint, consumer.subscription) == (endpoint.id, mailbox.number):
+                mailbox.derived = consumer.derived
+        with endpoint.lock:
+            for derived in membership.derived:
+                if derived.key == mailbox.derived and pair.shipment is not None:
+                    endpoint.derivations.learned(mailbox.channel, dataclasses.replace(derived, shipment=pair.shipment))
+        endpoint.installer.learned(membership)
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all that has arrived is handled. In its own handler, which can't wait for itself: not at all."""
@@ -161,11 +248,3 @@ class Subscription(OwnedByProcess):
         if self._closed:
             raise closed_error(self._mailbox.channel)
         self._session.endpoint.check_usable()
-
-
-def no_eager_handlers() -> errors.ModulatorRefused:
-    """What asking for a modulator raises as long as no producer can run one."""
-    return errors.ModulatorRefused(
-        "eager handlers are not part of this version: filter in the handler, or publish on several channels",
-        reason="not available",
-    )

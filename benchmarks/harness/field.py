@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -11,6 +11,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from benchmarks.harness.parties import Consumer, Producer
 from benchmarks.harness.pinning import place
 from benchmarks.harness.samples import Plan
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ANSWER_SECONDS = 120.0
 SHUTDOWN_SECONDS = 30.0
@@ -30,11 +33,14 @@ def start(cls: type, *arguments: Any, node: str | None = None) -> Any:
 class Field:
     """`consumers` processes and a producer; `nodes` are the node ids of the producer and of the consumers."""
 
+    producer_class: type = Producer
+    consumer_class: type = Consumer
+
     def __init__(
         self, plan: Plan, namespace: str, consumers: int = 1, nodes: tuple[str | None, str | None] = (None, None)
     ) -> None:
-        self.producer = start(Producer, namespace, plan.seed, node=nodes[0])
-        self.consumers = [start(Consumer, namespace, node=nodes[1]) for _ in range(consumers)]
+        self.producer = start(self.producer_class, namespace, plan.seed, node=nodes[0])
+        self.consumers = [start(self.consumer_class, namespace, node=nodes[1]) for _ in range(consumers)]
         self._listeners: dict[str, list[Any]] = {}
         self.producer_pid = int(answer(self.producer.pid.remote()))
         self.consumer_pids = [int(pid) for pid in answer([consumer.pid.remote() for consumer in self.consumers])]
@@ -71,7 +77,7 @@ class Field:
             for actor in (self.producer, *self.consumers):
                 ray.kill(actor)
 
-    def __enter__(self) -> Field:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -16,6 +16,13 @@ DRAIN_SECONDS = 60.0
 OPENING_THREADS = 16
 
 
+class View(ec.SharedObject):
+    """What producer and consumer share."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+
 class Party:
     """A process that has joined a namespace."""
 
@@ -58,6 +65,7 @@ class Producer(Party):
         self._seed = seed
         self._producers: dict[str, Any] = {}
         self._events: dict[str, list[Any]] = {}
+        self._view = View()
 
     def open(self, names: list[str]) -> None:
         """Make a producer for each channel."""
@@ -84,6 +92,24 @@ class Producer(Party):
         for _ in range(events):
             deliver(event).result(timeout=DRAIN_SECONDS)
         return (time.perf_counter() - began) / events
+
+    def share(self) -> View:
+        """The shared object of this process."""
+        return self._view
+
+    def publish_shared_seconds(self, policy: str, times: int) -> float:
+        """Seconds of setting a field of the shared object and publishing it."""
+        view = self._view
+        view.policy = policy
+        view.publish()
+        began = time.perf_counter()
+        for number in range(times):
+            view.low = float(number)
+            view.publish()
+        seconds = (time.perf_counter() - began) / times
+        view.policy = "prompt"
+        view.publish()
+        return seconds
 
 
 class Consumer(Party):
@@ -116,6 +142,10 @@ class Consumer(Party):
             seconds.append(time.perf_counter() - began)
             subscription.close()
         return seconds
+
+    def hold(self, view: View) -> None:
+        """Keep a copy of a shared object."""
+        self._view = view
 
     def relay(self, incoming: str, outgoing: str) -> None:
         """Publish on one channel what arrives on another."""

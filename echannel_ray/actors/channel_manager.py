@@ -13,21 +13,29 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from echannel_ray.actors.bootstrap import ask, concentrator_name, describe_this_actor, name_server_name
+from echannel_ray.errors import EChannelError, ModulatorRefused
 from echannel_ray.ids import WIRE_VERSION
-from echannel_ray.protocol.membership import ChannelBook, Instruction, PushMembership, RecordDefinition
+from echannel_ray.protocol.counting import add_up
+from echannel_ray.protocol.membership import ChannelBook, InstallDerived, Instruction, PushMembership, RecordDefinition
 from echannel_ray.protocol.messages import (
     ConcentratorInfo,
     Definition,
     DeleteChannel,
+    Derive,
     Directory,
     GetChannelStats,
+    Installed,
     ManagerRequest,
     Push,
+    Refused,
     Registrations,
+    Shipment,
     StatsWanted,
     Subscribe,
+    Unconfirmed,
     Unsubscribe,
 )
+from echannel_ray.transport import wire
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +54,7 @@ _RECORD_SECONDS = 0.01
 _REBUILD_SECONDS = 40.0
 _NAME_SERVER_SECONDS = 30.0
 _PAUSE_SECONDS = 1.0
+_NOTHING = (0, Installed())
 
 
 class _Lane:
@@ -55,7 +64,7 @@ class _Lane:
         self.lock = asyncio.Lock()
         self.users = 0
         self.wanted: set[int] = set()  # endpoints that have to hear
-        self.confirmed: dict[int, int] = {}  # endpoint: version
+        self.confirmed: dict[int, tuple[int, Installed]] = {}  # endpoint: version, answer
 
 
 class ChannelManager:
@@ -73,6 +82,7 @@ class ChannelManager:
         self._directory: Directory | None = None
         self._incarnations: dict[int, int] = {}  # node: that of its concentrator's latest report
         self._lanes: dict[tuple[int, str], _Lane] = {}
+        self._installations: dict[tuple[int, tuple[str, ...]], asyncio.Task[EChannelError | None]] = {}
         self._unrecorded: list[RecordDefinition] = []
         self._recording = asyncio.Lock()
         self._name_server_answers = True
@@ -86,6 +96,11 @@ class ChannelManager:
         """The answer to an endpoint's request, or its error; waits for whoever has to confirm first."""
         await self._serving.wait()
         reply, instructions = self._book.requested(node, endpoint, message)
+        if isinstance(message, Subscribe | Derive) and reply is None:
+            for each in instructions:
+                assert isinstance(each, InstallDerived)
+                await self._install(each)
+            reply, instructions = self._book.resumed(node, endpoint, message)
         if isinstance(message, Subscribe | Unsubscribe | DeleteChannel):
             await asyncio.gather(*map(self._perform, instructions))
             if isinstance(message, Subscribe):
@@ -152,7 +167,7 @@ class ChannelManager:
     async def _rebuild(self) -> None:
         epoch, directory, definitions = await self._ask_name_server("manager_started", self._slot)
         self._directory = directory
-        self._book = ChannelBook(epoch, _compare)
+        self._book = ChannelBook(epoch, _compare, _identify)
         self._book.definitions_recovered(definitions)
         self._book_made.set()
         await asyncio.gather(*map(self._collect, directory.concentrators))
@@ -184,29 +199,58 @@ class ChannelManager:
     async def _perform(self, instruction: Instruction) -> None:
         if isinstance(instruction, RecordDefinition):
             await self._record(instruction)
-            return
+        else:
+            await self._push_to_all(instruction)
+
+    async def _install(self, install: InstallDerived) -> None:
+        """Return when every producer has it installed, and raise what the first one says that refuses."""
+        key = (install.number, install.keys)
+        task = self._installations.get(key)
+        if task is None:
+            task = self._installations[key] = asyncio.get_running_loop().create_task(self._installation(install))
+        error = await asyncio.shield(task)  # others wait for it too
+        if error is not None:
+            raise error
+
+    async def _installation(self, install: InstallDerived) -> EChannelError | None:
+        try:
+            answers = await self._push_to_all(install)
+            refused = [(e, each) for _, e in install.to if e in answers for each in answers[e].refused]
+            await asyncio.gather(*map(self._perform, self._book.install_ended(install, refused)))
+            return next((_error_of(each) for _, each in refused if each.key in install.keys), None)
+        finally:
+            del self._installations[install.number, install.keys]
+
+    async def _push_to_all(self, instruction: PushMembership | InstallDerived) -> dict[int, Installed]:
+        """Return when all have confirmed, or are gone: what each of them answered."""
         nodes: dict[int, list[int]] = defaultdict(list)
         for node, endpoint in instruction.to:
             nodes[node].append(endpoint)
-        await asyncio.gather(*(self._push(instruction, node, endpoints) for node, endpoints in nodes.items()))
+        answers: dict[int, Installed] = {}
+        for each in await asyncio.gather(*(self._push(instruction, *item) for item in nodes.items())):
+            answers.update(each)
+        return answers
 
     def _perform_in_background(self, instructions: Iterable[Instruction]) -> None:
         if self._state == "serving":  # before, all is pushed and recorded at the end of rebuilding
             for instruction in instructions:
                 self._in_background(self._perform(instruction))
 
-    async def _push(self, instruction: PushMembership, node: int, endpoints: list[int]) -> None:
-        """Return when these endpoints have confirmed this version or a later one, or are gone."""
+    async def _push(
+        self, instruction: PushMembership | InstallDerived, node: int, endpoints: list[int]
+    ) -> dict[int, Installed]:
+        """Return when these endpoints have confirmed this version or a later one, or are gone: what they answered."""
         key = (node, instruction.channel)
         lane = self._lanes.setdefault(key, _Lane())
         lane.users += 1
         lane.wanted.update(endpoints)
         try:
             async with lane.lock:
-                missing = [e for e in endpoints if lane.confirmed.get(e, 0) < instruction.version]
+                missing = [e for e in endpoints if lane.confirmed.get(e, _NOTHING)[0] < instruction.version]
                 if missing:
                     lane.wanted.update(missing)
                     await self._push_newest(lane, node, instruction.channel)
+                return {e: lane.confirmed[e][1] for e in endpoints if e in lane.confirmed}
         finally:
             lane.users -= 1
             if not lane.users:
@@ -220,14 +264,18 @@ class ChannelManager:
                 return
             pushes: list[tuple[int, Push]] = [(endpoint, membership) for endpoint in endpoints]
             try:
-                await self._ask(concentrator_name(self._namespace, node), "push", pushes, timeout=_ATTEMPT_SECONDS)
+                answers = await self._ask(
+                    concentrator_name(self._namespace, node), "push", pushes, timeout=_ATTEMPT_SECONDS
+                )
             except Exception as error:
                 logger.debug("node %016x has not confirmed %r: %s", node, channel, error)
                 await self._suspect(node)
                 continue
-            lane.wanted.difference_update(endpoints)
-            lane.confirmed.update(dict.fromkeys(endpoints, membership.version))
-            return
+            for endpoint, answer in zip(endpoints, answers, strict=True):
+                if not isinstance(answer, Unconfirmed):
+                    lane.wanted.discard(endpoint)
+                    confirmed = answer if isinstance(answer, Installed) else Installed()  # None: it is not there
+                    lane.confirmed[endpoint] = (membership.version, confirmed)
 
     async def _suspect(self, node: int) -> None:
         """Have the name server look whether the node is there; it tells all managers if not."""
@@ -280,7 +328,7 @@ class ChannelManager:
         sums: dict[str, Any] = {}
         for replies in answers:
             for counters in replies if isinstance(replies, list) else []:
-                add_up(sums, counters or {})
+                add_up(sums, counters if isinstance(counters, dict) else {})
         add_up(sums, self._book.counts(channel) if channel in self._book.channels() else {})
         return sums
 
@@ -295,19 +343,27 @@ class ChannelManager:
             logger.error("manager %d of %r", self._slot, self._namespace, exc_info=task.exception())
 
 
-def add_up(sums: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add counters to others, those in dicts by name; of what is no number the latest stays."""
-    for name, value in more.items():
-        if isinstance(value, dict):
-            add_up(sums.setdefault(name, {}), value)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            sums[name] = sums.get(name, 0) + value
-        else:
-            sums[name] = value
-
-
 def _compare(channel: str, defined: dict[str, Any] | None, asked: dict[str, Any]) -> None:
     # Imported by the first channel that has a type: the formats' libraries cost memory.
     from echannel_ray.formats.types import compare
 
     compare(channel, defined, asked)
+
+
+def _identify(shipment: Shipment) -> str:
+    # Imported by the first modulator.
+    from echannel_ray.modulation.fingerprint import identity_of
+
+    masters = [(each.node, each.endpoint, each.number) for each in shipment.shared]
+    return identity_of(shipment.code, shipment.key, masters)
+
+
+def _error_of(refused: Refused) -> EChannelError:
+    """What the producer's endpoint says to whoever wants its modulator there."""
+    try:
+        wire.decode(refused.error)
+    except EChannelError as error:
+        return error
+    except wire.MalformedMessage:
+        pass
+    return ModulatorRefused("a producer refused this modulator, and did not say why", reason="unknown")

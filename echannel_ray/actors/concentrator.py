@@ -19,7 +19,7 @@ from echannel_ray.actors.peers import PEER_TIMEOUT_SECONDS, Peers, greeting
 from echannel_ray.actors.registry import Registry
 from echannel_ray.ids import WIRE_VERSION, node_number
 from echannel_ray.protocol import frames, messages
-from echannel_ray.protocol.messages import ConcentratorInfo, Directory, Push, Registrations
+from echannel_ray.protocol.messages import ConcentratorInfo, Directory, Push, Registrations, Unconfirmed
 from echannel_ray.protocol.naming import slot_of
 from echannel_ray.protocol.relay import Relay
 from echannel_ray.runtime.hub import Hub, HubLink
@@ -37,8 +37,10 @@ SOCKET_NAME = "concentrator"
 LINGER_SECONDS = 30.0
 _ASK_AGAIN_SECONDS = 0.2
 _WATCH_SECONDS = 0.25
-# What nobody confirmed in this time is asked for again by the manager.
-_PUSH_SECONDS = 20.0
+# What an endpoint has not confirmed in this time is pushed to it again, if the manager still wants that: the link to it
+# may have been lost, or it takes its time to make a modulator ready. Shorter than the time after which a manager takes
+# this node for suspect.
+_CONFIRM_SECONDS = 1.0
 _REQUEST_SECONDS = 3600.0
 _RECOVERY_SECONDS = 5.0
 
@@ -262,20 +264,28 @@ class Concentrator:
         return self._directory_path.socket_path(SOCKET_NAME)
 
     async def push(self, items: list[tuple[int, Push]]) -> list[Any]:
-        """Tell endpoints of this node something, and return what they answer: None for those that are gone."""
+        """Tell endpoints of this node something, and return what they answer: None for those that are gone, and
+        `Unconfirmed` for those that have not answered in time.
+        """
         return await asyncio.gather(*(self._push(endpoint, message) for endpoint, message in items))
 
     async def _push(self, endpoint: int, message: Push) -> Any:
+        try:
+            return await asyncio.wait_for(self._confirmation(endpoint, message), _CONFIRM_SECONDS)
+        except (asyncio.TimeoutError, TimeoutError):  # one class since Python 3.11
+            return Unconfirmed()
+
+    async def _confirmation(self, endpoint: int, message: Push) -> Any:
         waiting = self._attached.get(endpoint)
         if waiting is not None:
-            await asyncio.wait_for(waiting.wait(), _PUSH_SECONDS)
+            await waiting.wait()
         if endpoint not in self._registry:
             return None
         number = next(self._push_numbers) & 0xFFFFFFFF
         future = self._pushes[endpoint, number] = self._loop.create_future()
         self._send_to(endpoint, frames.frame(frames.PUSH, frames.REQUEST_ID.pack(number) + wire.encode(message)))
         try:
-            return await asyncio.wait_for(future, _PUSH_SECONDS)
+            return await future
         finally:
             self._pushes.pop((endpoint, number), None)
 

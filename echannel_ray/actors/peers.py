@@ -60,7 +60,8 @@ class Peers:
             return
         self.directory = directory
         present = {info.node for info in directory.concentrators}
-        for node in {*self._relay.peers} - present:
+        # Also one that another concentrator was faster to report: the link to it is down already.
+        for node in {*self._relay.peers, *self._lost_at} - present:
             # It retired, so it had no endpoints; or it is dead.
             self._hub.post(partial(self._relay.node_gone, node))
             self._lost_at.pop(node, None)
@@ -77,6 +78,8 @@ class Peers:
         self._lost_at[node] = time.monotonic()
         if self._info_of(node) is not None:
             self._in_background(self._reach(node))
+        else:
+            self._in_background(self._report_dead(node, waited=False))
 
     def watch(self, now: float) -> None:
         """Every quarter of a second: try again, and give up those that were silent for too long."""
@@ -137,9 +140,10 @@ class Peers:
             self._hub.post(partial(self._relay.node_gone, node))
 
     def _look_for_unknown_nodes(self, now: float) -> None:
-        """Flows may lead to a node that died before this concentrator was restarted: nobody else would ask about it."""
+        """Flows and calls may lead to a node that died before this concentrator started: nobody else would ask."""
         known = {self._node, *self._relay.peers, *self._lost_at}
-        missing = {node for route in [*self._relay.routes.values()] for node in [*route.remote]} - known
+        missing = {node for route in [*self._relay.routes.values()] for node in [*route.remote]}
+        missing = (missing | self._relay.sought.copy()) - known
         self._missing_since = {node: self._missing_since.get(node, now) for node in missing}
         for node, since in [*self._missing_since.items()]:
             if now - since > _UNKNOWN_NODE_SECONDS:

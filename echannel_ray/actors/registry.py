@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from echannel_ray.protocol import messages
-from echannel_ray.protocol.messages import Registrations
+from echannel_ray.protocol.messages import Derived, Registrations
 from echannel_ray.protocol.naming import slot_of
 
 
@@ -17,6 +18,8 @@ class Registry:
         self._node = node
         self._held: dict[int, dict[str, Registrations]] = {}  # endpoint -> channel -> what it has open
         self._definitions: dict[str, messages.Definition] = {}
+        # channel -> key -> what endpoints of this node use of what is derived from it, with its code; and its parents
+        self._derived: dict[str, dict[str, Derived]] = {}
 
     def __contains__(self, endpoint: int) -> bool:
         return endpoint in self._held
@@ -27,7 +30,8 @@ class Registry:
 
     def gone(self, endpoint: int) -> None:
         """An endpoint is not there any more."""
-        self._held.pop(endpoint, None)
+        for channel in self._held.pop(endpoint, {}):
+            self._forget_unused(channel)
 
     def of_slot(self, slot: int, managers: int, endpoint: int | None = None) -> list[Registrations]:
         """What is open on the channels of one manager, of one endpoint or of all."""
@@ -36,13 +40,16 @@ class Registry:
     def _open(self, endpoint: int | None) -> Iterator[Registrations]:
         for owner, held in self._held.items():
             if endpoint is None or owner == endpoint:
-                yield from (each for each in held.values() if each.streams or each.consumers)
+                yield from (each for each in held.values() if each.streams or each.consumers or each.handles)
 
     def reported(self, endpoint: int, registrations: tuple[Registrations, ...]) -> None:
         """An endpoint says what it has open, after it attached again."""
         held = self._held.setdefault(endpoint, {})
         for each in registrations:
             held[each.channel] = each
+            for derived in each.derived:
+                self._learn(each.channel, derived)
+            self._forget_unused(each.channel)
             known = self._definitions.get(each.channel)
             # An endpoint may have an old one, of a channel that was deleted meanwhile.
             if known is None or known.incarnation <= each.definition.incarnation:
@@ -63,15 +70,82 @@ class Registry:
             held.pop(channel, None)
             return
         known = held.get(channel) or Registrations(self._node, endpoint, channel, definition, (), ())
-        streams, consumers = set(known.streams), {consumer[0]: consumer for consumer in known.consumers}
+        streams = dict(known.streams)
+        consumers = {consumer[0]: consumer for consumer in known.consumers}
+        handles = dict(known.handles)
         if isinstance(message, messages.RegisterProducer):
-            streams.add(message.stream)
+            streams[message.stream] = message.derived
         elif isinstance(message, messages.UnregisterProducer):
-            streams.discard(message.stream)
+            streams.pop(message.stream, None)
         elif isinstance(message, messages.Subscribe):
-            consumers[message.subscription] = (message.subscription, message.group, message.pair)
+            key = self._learn_answer(endpoint, message, answer)
+            consumers[message.subscription] = (message.subscription, message.group, message.pair, key, message.turn)
         elif isinstance(message, messages.Unsubscribe):
             consumers.pop(message.subscription, None)
-        held[channel] = Registrations(
-            self._node, endpoint, channel, definition, tuple(sorted(streams)), tuple(consumers.values())
+        elif isinstance(message, messages.Derive):
+            self._learn(channel, answer)
+            handles[message.handle] = answer.key
+        elif isinstance(message, messages.Release):
+            handles.pop(message.handle, None)
+        else:
+            return
+        kept = Registrations(
+            self._node,
+            endpoint,
+            channel,
+            definition,
+            tuple(sorted(streams.items())),
+            tuple(consumers.values()),
+            handles=tuple(handles.items()),
         )
+        held[channel] = replace(kept, derived=self._used(kept))
+        self._forget_unused(channel)
+
+    # ---- what is derived -------------------------------------------------------------------------------------------
+
+    def _learn(self, channel: str, derived: Derived) -> None:
+        known = self._derived.setdefault(channel, {}).get(derived.key)
+        if known is not None and not derived.shipment.code:
+            derived = replace(derived, shipment=known.shipment)
+        self._derived[channel][derived.key] = derived
+
+    def _learn_answer(self, endpoint: int, message: messages.Subscribe, answer: messages.Membership) -> str:
+        """The key of what a subscription consumes."""
+        own = (
+            each for each in answer.consumers if (each.endpoint, each.subscription) == (endpoint, message.subscription)
+        )
+        key = next((each.derived for each in own), "")
+        derived = next((each for each in answer.derived if each.key == key), None)
+        if derived is not None:
+            code = message.shipment.code if message.shipment is not None else b""
+            if not derived.shipment.code and code:
+                derived = replace(derived, shipment=replace(derived.shipment, code=code))
+            self._learn(message.channel, derived)
+        return key
+
+    def _used(self, registrations: Registrations) -> tuple[Derived, ...]:
+        """What one endpoint uses, and its parents; parents first."""
+        known = self._derived.get(registrations.channel, {})
+        used: dict[str, Derived] = {}
+
+        def add(key: str) -> None:
+            if key in known and key not in used:
+                add(known[key].parent)
+                used[key] = known[key]
+
+        for key in (
+            *(key for _, key in registrations.streams),
+            *(consumer[3] for consumer in registrations.consumers),
+            *(key for _, key in registrations.handles),
+        ):
+            add(key)
+        return tuple(used.values())
+
+    def _forget_unused(self, channel: str) -> None:
+        if channel in self._derived:
+            used = {each.key for held in self._held.values() if channel in held for each in held[channel].derived}
+            kept = {key: derived for key, derived in self._derived[channel].items() if key in used}
+            if kept:
+                self._derived[channel] = kept
+            else:
+                del self._derived[channel]

@@ -24,7 +24,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any, Final
 
-from echannel_ray.formats import buffers, by_value
+from echannel_ray.formats import buffers, by_value, plain
 from echannel_ray.formats.refusals import refusal
 
 PLAIN: Final = 0
@@ -32,6 +32,11 @@ PICKLED: Final = 1
 BUFFERS: Final = 2
 # No event: the number of the last of some that were dropped on purpose, in the place where they would have been.
 GAP: Final = 3
+# Plain data, as `formats.plain` writes it: what a sandbox emits travels so, since a pickle of its making would run code
+# in whoever reads it.
+DATA: Final = 4
+# No event: an error that a modulator's consumers are told, in the place where what it would have emitted is missing.
+NOTICE: Final = 5
 
 # What a waiting event costs besides its bytes (object header, slots in lists): windows count it, so that a flood of
 # empty events is bounded too. The hot path of a producer adds it to len(event) itself.
@@ -59,6 +64,15 @@ _SCALAR_SIZE: Final = 9 + OVERHEAD_BYTES
 
 _dumps = pickle.dumps
 _loads = pickle.loads
+
+
+class Notice:
+    """What stands in the place of an event where there is an error to tell instead; still encoded."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: bytes) -> None:
+        self.error = error
 
 
 class _LargeBuffer(Exception):
@@ -99,6 +113,10 @@ def decode(kind: int, payload: Any) -> Any:
     if kind == BUFFERS:
         data, views = buffers.split(payload)
         return _loads(data, buffers=views)
+    if kind == DATA:
+        return plain.decode(payload)
+    if kind == NOTICE:
+        return Notice(payload)
     raise ValueError(f"there is no kind {kind} of event")
 
 

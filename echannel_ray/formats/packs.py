@@ -12,11 +12,11 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from echannel_ray.formats.events import BUFFERS, GAP, PICKLED, PLAIN, decode
+from echannel_ray.formats.events import BUFFERS, DATA, GAP, NOTICE, PICKLED, PLAIN, decode
 
 _NOT_NEGATIVE = Annotated[int, msgspec.Meta(ge=0)]
 _POSITIVE = Annotated[int, msgspec.Meta(ge=1)]
-_ALL_KINDS: Final = bytes((PLAIN, PICKLED, BUFFERS, GAP))
+_ALL_KINDS: Final = bytes((PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE))
 
 
 class MalformedPack(ValueError):

@@ -59,6 +59,19 @@ def decode(data: bytes | memoryview) -> Any:
         raise NotPlain(f"malformed: {error}") from None
 
 
+def canonical(value: object) -> bytes:
+    """The same bytes for equal values, in whatever order their dicts and sets were filled; `NotPlain` as `encode`."""
+    return encode(_ordered(decode(encode(value))))
+
+
+def _ordered(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _ordered(value[key]) for key in sorted(value, key=canonical)}
+    if type(value) is list or type(value) is tuple:
+        return type(value)(map(_ordered, value))
+    return value
+
+
 def _prepare(value: Any, path: str, depth: int) -> Any:
     """The value with everything that msgpack has no type for as an extension."""
     kind = type(value)
@@ -114,10 +127,18 @@ def _sequence(code: int) -> Callable[[Any, str, int], Any]:
     return prepare
 
 
+def _unordered(code: int) -> Callable[[Any, str, int], Any]:
+    def prepare(value: Any, path: str, depth: int) -> Any:
+        members = [_prepare(each, f"{path}[{i}]", depth + 1) for i, each in enumerate(value)]
+        return _extension(code, sorted(members, key=_encoder.encode))  # equal sets are equal bytes
+
+    return prepare
+
+
 _OTHERS: Final[dict[type, Callable[[Any, str, int], Any]]] = {
     tuple: _sequence(_TUPLE),
-    set: _sequence(_SET),
-    frozenset: _sequence(_FROZENSET),
+    set: _unordered(_SET),
+    frozenset: _unordered(_FROZENSET),
     complex: lambda value, path, depth: _extension(_COMPLEX, [value.real, value.imag]),
     bytearray: lambda value, path, depth: msgspec.msgpack.Ext(_BYTEARRAY, bytes(value)),
     datetime: lambda value, path, depth: value if value.tzinfo else _extension(_NAIVE, value.isoformat()),

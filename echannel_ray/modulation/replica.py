@@ -36,7 +36,7 @@ class Replica:
         self.current: Any = None  # of the batch that it works on, an iterator: what it has not begun with
         modulator.services = services
         # An attribute of its own, and the list's method: an event that passes costs no call of Python code here.
-        modulator.emit = self.emitted.append  # type: ignore[method-assign]
+        modulator.emit = self.emitted.append  # type: ignore[method-assign, assignment]
 
     def enqueue(self, events: Sequence[Any]) -> None:
         """Have it see each of the events. `BrokenAt` where it raises: those behind that one have not been seen."""
@@ -51,6 +51,11 @@ class Replica:
             self.current = None
             if self.queues:
                 self._queue()
+
+    def left(self) -> int:
+        """How many events of the batch that it works on it has not begun with."""
+        current = self.current
+        return length_hint(current) if current is not None else 0
 
     def period(self) -> None:
         """Its timer is due."""
@@ -70,7 +75,7 @@ class Replica:
 
     def dequeue(self, count: int) -> list[Any]:
         """The transport can take so many events: what to send. Fewer, when no more wait or the modulator drops some."""
-        taken = []
+        taken: list[Any] = []
         while self.waiting and len(taken) < count:
             event = self.modulator.dequeue(self.waiting.popleft())
             self._queue()

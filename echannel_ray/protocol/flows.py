@@ -152,7 +152,8 @@ class FlowReceiver:
     """One flow at one of its destinations."""
 
     __slots__ = (
-        "ack_wanted", "discarded", "endpoint", "flow", "has_skipped", "node", "received", "repeated", "unacked_bytes",
+        "ack_wanted", "discarded", "endpoint", "flow", "has_skipped", "node", "received", "refusals", "repeated",
+        "unacked_bytes",
     )  # fmt: skip
 
     def __init__(self, node: int, endpoint: int, flow: int) -> None:
@@ -164,6 +165,7 @@ class FlowReceiver:
         self.ack_wanted = False
         self.repeated = 0
         self.discarded = 0
+        self.refusals = 0  # how often the next pack came before what its streams wait for
         self.has_skipped = False
 
     def is_next(self, number: int) -> bool:
@@ -179,6 +181,7 @@ class FlowReceiver:
     def accepted(self, size_bytes: int) -> None:
         """The next pack was taken in."""
         self.received += 1
+        self.refusals = 0
         self.unacked_bytes += size_bytes
 
     def skipped(self, size_bytes: int) -> None:

@@ -6,8 +6,8 @@ Rules:
 * Whatever does not parse raises `MalformedFrame`; the link that carried it is then closed, since its stream of bytes
   has lost its place.
 * A relay reads the fixed part of a pack (its flow, number and scope) and never looks into what follows.
-* Types from ANSWER to CREDIT_WANTED are *addressed*: they begin with the node and endpoint that they go to, and
-  relays pass them on unread.
+* Types from ANSWER to RETURNED are *addressed*: they begin with the node and endpoint that they go to, and relays pass
+  them on unread. A CALL to somebody who is gone is answered by the relay that knows it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ CHUNK_BYTES = 256 << 10
 # Frame types.
 HELLO, WELCOME, REFUSED, HEARTBEAT, GOODBYE = 1, 2, 3, 4, 5
 FLOW, PACK, PROBE, ACK, UNKNOWN_FLOW, FLOW_ENDED, GONE, PATH_RESTORED = 16, 17, 18, 19, 20, 21, 22, 23
-ANSWER, CREDIT, RESULT, RESULT_WANTED, CREDIT_WANTED = 32, 33, 34, 35, 36
+ANSWER, CREDIT, RESULT, RESULT_WANTED, CREDIT_WANTED, CALL, RETURNED = 32, 33, 34, 35, 36, 37, 38
 REQUEST, REPLY, PUSH, PUSHED = 48, 49, 50, 51
-FIRST_ADDRESSED, LAST_ADDRESSED = ANSWER, CREDIT_WANTED
+FIRST_ADDRESSED, LAST_ADDRESSED = ANSWER, RETURNED
 
 # Flags of a pack.
 IS_CHUNK = 1
 IS_RESENT = 2
 # Flag of a credit: the subscription was closed; what it has not handled is to go to other members of its group.
 IS_FINAL = 1
+# Flag of what a call returned: nobody is there to answer it, and nobody will be.
+IS_NOBODY = 1
 
 HEADER = struct.Struct("<IBBH")
 HEADER_BYTES = HEADER.size
@@ -59,6 +61,8 @@ CREDIT_FIXED = struct.Struct("<QQIQIQ")  # address, stream, endpoint, subscripti
 RESULT_FIXED = struct.Struct("<QQQQI")  # address, delivery, endpoint, subscription; then the failure, if any
 RESULT_WANTED_FIXED = struct.Struct("<QQQQQI")  # address, delivery, producer's node and endpoint, subscription
 CREDIT_WANTED_FIXED = struct.Struct("<QQQQIIQ")  # address, producer's node and endpoint, stream, subscription, mark
+CALL_FIXED = struct.Struct("<QQQQQ")  # address, caller's node and endpoint, number; then what is asked
+RETURNED_FIXED = struct.Struct("<QQQQ")  # address, endpoint that was called, number; then the answer
 NUMBER = struct.Struct("<Q")
 REQUEST_ID = struct.Struct("<I")
 
@@ -82,6 +86,8 @@ _LEAST: dict[int, int] = {
     RESULT: RESULT_FIXED.size,
     RESULT_WANTED: RESULT_WANTED_FIXED.size,
     CREDIT_WANTED: CREDIT_WANTED_FIXED.size,
+    CALL: CALL_FIXED.size,
+    RETURNED: RETURNED_FIXED.size,
     REQUEST: REQUEST_ID.size,
     REPLY: REQUEST_ID.size,
     PUSH: REQUEST_ID.size,

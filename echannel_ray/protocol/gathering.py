@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, Protocol
 
 from echannel_ray.protocol.frames import CHUNK_BYTES
 
-# How an event stands in a pack; `formats.events` makes and reads all but the last.
-PLAIN, PICKLED, BUFFERS, GAP = 0, 1, 2, 3
+# How an event stands in a pack; `formats.events` makes and reads all but the gap. DATA is plain data that a sandbox has
+# made; a NOTICE is an encoded error, which is told in its place in the order.
+PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE = 0, 1, 2, 3, 4, 5
 
 
 class Columns(NamedTuple):
@@ -147,6 +148,7 @@ class Gather:
         self.settle()
         self.gathered_bytes += size_bytes
         is_large = size_bytes > CHUNK_BYTES
+        alone = alone or kind == NOTICE
         self.has_large |= is_large
         if (
             not (is_large or alone)
@@ -167,6 +169,15 @@ class Gather:
             self.kinds.append(kind)
         self._after_large = is_large or alone  # it has a run of its own, so that its mark is its own
         self.events.append(event)
+
+    def widen_gap(self, route_number: int, first: int, last: int) -> bool:
+        """Let the gap that was gathered last end later; False where `first` does not follow on it."""
+        self.settle()
+        is_next = self.streams and self.streams[-1] == route_number and self.kinds[-1] == GAP
+        if not is_next or self.events[-1] + 1 != first:
+            return False
+        self.events[-1] = last
+        return True
 
     def take(self, delivery: int = 0) -> Columns:
         """Everything gathered, which leaves as one pack; the next one begins empty."""

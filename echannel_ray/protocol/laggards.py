@@ -56,14 +56,18 @@ class Laggards:
         return True
 
     def _note_gap(self, stream: SenderStream, recipient: Recipient, event: Unhandled) -> None:
-        stream.dropped += 1
-        recipient.dropped += 1
+        last = event.event if event.kind == GAP else event.sequence
+        if event.kind != GAP:  # which was counted when it was made
+            stream.dropped += 1
+        recipient.dropped += last - event.sequence + 1
         first = recipient.gap[0] if recipient.gap else event.sequence
-        recipient.gap = (first, event.sequence, event.mark)
+        recipient.gap = (first, last, event.mark)
 
     def _send_own(self, stream: SenderStream, recipient: Recipient, event: Unhandled) -> None:
         route = recipient.route
         assert route is not None
+        if event.kind == GAP and route.gather.widen_gap(route.number, event.sequence, event.event):
+            return
         route.declare(stream)
         route.gather.add(route.number, event.sequence, event.mark, event.kind, event.event, event.size_bytes)
         recipient.sent.append(Unhandled(event.mark, event.size_bytes, event.sequence, event.kind, None, False))
@@ -73,15 +77,7 @@ class Laggards:
         """A laggard has room again: tell it what it missed, send what was kept, and let it come back to the others."""
         if stream.chunks or recipient.outstanding_bytes > stream.window_bytes // 2:
             return
-        route = recipient.route
-        assert route is not None
-        if recipient.gap is not None:
-            first, last, mark = recipient.gap
-            recipient.gap = None
-            route.declare(stream)
-            route.gather.settle()
-            route.gather.add(route.number, first, mark, GAP, last)
-            recipient.sent.append(Unhandled(mark, 0, last, GAP, None, False))
+        self._tell_gap(stream, recipient)
         while recipient.backlog and recipient.has_room(recipient.backlog[0].size_bytes, stream.window_bytes):
             event = recipient.backlog.popleft()
             recipient.backlog_bytes -= event.size_bytes
@@ -93,8 +89,32 @@ class Laggards:
             recipient.lagging = False
             recipient.handled_mark = recipient.left_mark = stream.published_bytes
             stream.laggards.remove(recipient)
-            self._sender.leave_own_routes(recipient)
+            self._sender.leave_own_routes(stream, recipient)
             self._sender.reroute(stream)
+
+    def _tell_gap(self, stream: SenderStream, recipient: Recipient) -> None:
+        if recipient.gap is None:
+            return
+        first, last, mark = recipient.gap
+        recipient.gap = None
+        route = recipient.route
+        assert route is not None
+        route.declare(stream)
+        route.gather.settle()
+        route.gather.add(route.number, first, mark, GAP, last)
+        recipient.sent.append(Unhandled(mark, 0, last, GAP, None, False))
+
+    def send_all(self, stream: SenderStream, recipient: Recipient) -> None:
+        """It goes over to another pair: all that was kept for it leaves now, whether or not its window has room."""
+        if stream.chunks and (recipient.gap is not None or recipient.backlog):
+            # Not by the flow in which chunks wait: what is sent now would get lower numbers than what it has to follow.
+            self._sender.leave_own_routes(stream, recipient)
+            self._sender.give_own_route(recipient)
+        self._tell_gap(stream, recipient)
+        while recipient.backlog:
+            event = recipient.backlog.popleft()
+            recipient.backlog_bytes -= event.size_bytes
+            self._send_own(stream, recipient, event)
 
     def large_event_left(self, stream: SenderStream) -> None:
         """The last chunk of a large event has left: what is behind it may follow."""

@@ -11,26 +11,39 @@ The rules:
 * A channel that was created again is another one, with a higher incarnation. A handle of the old one gets
   `ChannelDeleted`. Incarnations rise across restarts since they begin at the epoch, so no tombstone is kept for good.
 * Registrations carry their channel's definition, so the reports of endpoints alone rebuild every channel in use.
+* What is derived from a channel is in its entry, and one membership has the consumers of all. So a `reset`, which takes
+  a subscription from one to another, is one change.
+* A request for a derived channel that is not installed everywhere has two phases. The first has it installed
+  (`InstallDerived`), and its outcome is told by `install_ended`. Then the request `resumes`: it enters its consumer or
+  handle. Where a producer refuses, nothing is entered, and what nobody else uses ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from echannel_ray.errors import ChannelDeleted, Disconnected, ModulatorRefused
-from echannel_ray.ids import check_channel_name, check_group_name
+from echannel_ray.errors import ChannelDeleted, Closed, Disconnected
+from echannel_ray.ids import check_channel_name
+from echannel_ray.protocol.channel_entry import Address, ChannelEntry, Subscribed
+from echannel_ray.protocol.derivations import Asker, Claim, Derivations, Identify
 from echannel_ray.protocol.messages import (
     Consumer,
     Definition,
     DeleteChannel,
+    Derive,
+    Derived,
     GetChannelStats,
+    GetModulator,
     ManagerRequest,
     Membership,
+    ModulatorGone,
     OpenChannel,
+    Refused,
     RegisterProducer,
     Registrations,
+    Release,
     Subscribe,
     UnregisterProducer,
     Unsubscribe,
@@ -58,8 +71,6 @@ MAX_REMEMBERED_ENDPOINTS = 10_000
 # Leaves 2**20 channels per manager's life before incarnations run ahead of the milliseconds that epochs count.
 _INCARNATIONS_PER_EPOCH = 1 << 20
 
-Address = tuple[int, int]  # (node, endpoint)
-
 
 @dataclass(frozen=True)
 class PushMembership:
@@ -78,22 +89,22 @@ class RecordDefinition:
     deleted: bool = False
 
 
-Instruction = PushMembership | RecordDefinition
+@dataclass(frozen=True)
+class InstallDerived:
+    """Push the membership, and say by `install_ended` what was answered; then the request resumes.
+
+    Whoever gets the same number and keys waits for the same installation.
+    """
+
+    channel: str
+    incarnation: int
+    number: int
+    keys: tuple[str, ...]  # of the derived channels that have to be installed: parents first
+    version: int  # at least
+    to: tuple[Address, ...]
 
 
-@dataclass
-class _Channel:
-    definition: Definition
-    version: int
-    producers: dict[tuple[int, int], int] = field(default_factory=dict)  # (endpoint, stream): node
-    consumers: dict[tuple[int, int], tuple[Consumer, str]] = field(default_factory=dict)  # (endpoint, subscription)
-    totals: dict[str, int] = field(default_factory=dict)  # of what was closed
-
-    def producer_addresses(self) -> set[Address]:
-        return {(node, endpoint) for (endpoint, _), node in self.producers.items()}
-
-    def addresses(self) -> set[Address]:
-        return self.producer_addresses() | {(c.node, c.endpoint) for c, _ in self.consumers.values()}
+Instruction = PushMembership | RecordDefinition | InstallDerived
 
 
 @dataclass(frozen=True)
@@ -105,12 +116,14 @@ class _Deleted:
 class ChannelBook:
     """The state of one channel manager: its share of the channels, and who takes part in each."""
 
-    def __init__(self, epoch: int, compare: CompareSchemas) -> None:
+    def __init__(self, epoch: int, compare: CompareSchemas, identify: Identify) -> None:
         self.epoch = epoch
         self._compare = compare
+        self._identify = identify
         self._version = 0
+        self._installation = 0
         self._next_incarnation = epoch * _INCARNATIONS_PER_EPOCH + 1
-        self._channels: dict[str, _Channel] = {}
+        self._channels: dict[str, ChannelEntry] = {}
         self._deleted: dict[str, _Deleted] = {}  # in the order of deletion
         self._gone_endpoints: dict[int, None] = {}
         self._gone_nodes: set[int] = set()
@@ -133,7 +146,7 @@ class ChannelBook:
         """The channel's consumers now; of a deleted one its last word; None where it was never heard of."""
         found = self._channels.get(channel)
         if found is not None:
-            return self._membership(found)
+            return found.membership(self.epoch)
         deleted = self._deleted.get(channel)
         return deleted.last if deleted is not None else None
 
@@ -150,10 +163,9 @@ class ChannelBook:
         """Whether nothing can be told to this endpoint any more."""
         return node in self._gone_nodes or endpoint in self._gone_endpoints
 
-    def counts(self, channel: str) -> dict[str, int]:
-        """The sums of what was closed, and how many producers and consumers there are now."""
-        found = self._channels[channel]
-        return {**found.totals, "producers": len(found.producers), "consumers": len(found.consumers)}
+    def counts(self, channel: str) -> dict[str, Any]:
+        """The sums of what was closed, and how many producers and consumers there are now; also of what is derived."""
+        return self._channels[channel].counts()
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
@@ -176,10 +188,20 @@ class ChannelBook:
             return self._unsubscribe(endpoint, request)
         if isinstance(request, RegisterProducer):
             channel = self._opened(request.channel, request.incarnation)
-            channel.producers[endpoint, request.stream] = node
-            return self._membership(channel), []
+            key = channel.derivations.key_of(request.derived, None, self._identify)
+            channel.producers[endpoint, request.stream] = (node, key)
+            return channel.membership(self.epoch, with_all_code=True), []
         if isinstance(request, Subscribe):
             return self._subscribe(node, endpoint, request)
+        if isinstance(request, Derive):
+            return self._derive(node, endpoint, request)
+        if isinstance(request, Release):
+            return self._release(endpoint, request)
+        if isinstance(request, GetModulator):
+            return self._modulator(request), []
+        if isinstance(request, ModulatorGone):
+            self._modulator_gone(endpoint, request)
+            return None, []
         assert isinstance(request, GetChannelStats), request
         self._opened(request.channel, request.incarnation)
         return self.counts(request.channel), []
@@ -212,39 +234,159 @@ class ChannelBook:
     def _unregister(self, endpoint: int, request: UnregisterProducer) -> tuple[None, list[Instruction]]:
         channel = self._channels.get(request.channel)
         # Totals count once: only with the registration that they end.
-        if channel is not None and channel.producers.pop((endpoint, request.stream), None) is not None:
-            _add_up(channel.totals, request.totals)
-        return None, []
-
-    def _subscribe(self, node: int, endpoint: int, request: Subscribe) -> tuple[Membership, list[Instruction]]:
-        channel = self._opened(request.channel, request.incarnation)
-        key = (endpoint, request.subscription)
-        if request.group is not None:
-            check_group_name(request.group)
-            for other, (consumer, pair) in channel.consumers.items():
-                if other != key and consumer.group == request.group and pair != request.pair:
-                    raise ModulatorRefused(
-                        f"group {request.group!r} of channel {request.channel!r} has members with another modulator or "
-                        "demodulator: members of a group have equal ones, so use another group name or the same pair",
-                        reason="members of a group have equal pairs",
-                        channel=request.channel,
-                        group=request.group,
-                    )
-        new = (Consumer(node, endpoint, request.subscription, request.group), request.pair)
-        if channel.consumers.get(key) != new:
-            channel.consumers[key] = new
-            channel.version = self._next_version()
-        # Also when nothing changed: the first time may have ended before all had confirmed.
-        return self._membership(channel), self._push(channel)
+        if channel is None or channel.producers.pop((endpoint, request.stream), None) is None:
+            return None, []
+        channel.add_totals(request.totals)
+        channel.derivations.producer_gone(endpoint, request.stream)
+        return None, self._collected(channel)
 
     def _unsubscribe(self, endpoint: int, request: Unsubscribe) -> tuple[None, list[Instruction]]:
         channel = self._channels.get(request.channel)
         if channel is None:
             return None, []
-        if channel.consumers.pop((endpoint, request.subscription), None) is not None:
-            _add_up(channel.totals, request.totals)
-            channel.version = self._next_version()
+        claims = channel.derivations.claims
+        for asker in [each for each in claims if each[:2] == (endpoint, request.subscription)]:
+            del claims[asker]
+        left = channel.consumers.pop((endpoint, request.subscription), None)
+        if left is not None:
+            channel.add_totals(request.totals)
+        if channel.collect() or left is not None:
+            self._changed(channel)
         return None, self._push(channel)
+
+    def _subscribe(self, node: int, endpoint: int, request: Subscribe) -> tuple[Membership | None, list[Instruction]]:
+        channel = self._opened(request.channel, request.incarnation)
+        known = channel.consumers.get((endpoint, request.subscription))
+        if known is None or known.consumer.turn < request.turn:
+            key = channel.derivations.key_of(request.parent, request.shipment, self._identify)
+            channel.check_group(endpoint, request, key)
+            install = self._install(channel, endpoint, key, request)
+            if install is not None:
+                claim = Claim(node, key, install.number, install.keys, request.group, request.pair, request.parent)
+                channel.derivations.claims[_asker(endpoint, request)] = claim
+                return None, [install]
+            self._enter_consumer(channel, node, endpoint, request, key)
+        # Also when nothing changed: the first time may have ended before all had confirmed.
+        return channel.membership(self.epoch), self._push(channel)
+
+    def _enter_consumer(self, channel: ChannelEntry, node: int, endpoint: int, request: Subscribe, key: str) -> None:
+        place = (endpoint, request.subscription)
+        known = channel.consumers.get(place)
+        if known is None or known.consumer.turn < request.turn:
+            consumer = Consumer(node, endpoint, request.subscription, request.group, key, request.turn)
+            channel.consumers[place] = Subscribed(consumer, request.pair, request.parent)
+            channel.collect()  # what a reset has left, in the same version
+            self._changed(channel)
+        elif channel.collect():  # what an earlier reset waited for, which comes too late
+            self._changed(channel)
+
+    # ---- what is derived -------------------------------------------------------------------------------------------
+
+    def resumed(
+        self, node: int, endpoint: int, request: Subscribe | Derive
+    ) -> tuple[Membership | Derived, list[Instruction]]:
+        """What a request waited for is installed: the reply, and what is to be done before it is sent."""
+        channel = self._opened(request.channel, request.incarnation)
+        claim = channel.derivations.claims.pop(_asker(endpoint, request), None)
+        if claim is None and not self._is_entered(channel, endpoint, request):
+            raise Closed(f"{request.channel!r}: it was closed while its modulator was being installed", what="request")
+        if isinstance(request, Derive):
+            if claim is not None:
+                channel.derivations.handles[endpoint, request.handle] = (node, claim.key)
+            return self._derived(channel, endpoint, request), []
+        if claim is not None:
+            self._enter_consumer(channel, node, endpoint, request, claim.key)
+        return channel.membership(self.epoch), self._push(channel)
+
+    def _is_entered(self, channel: ChannelEntry, endpoint: int, request: Subscribe | Derive) -> bool:
+        """Whether the same request came again meanwhile, and was done."""
+        if isinstance(request, Derive):
+            return (endpoint, request.handle) in channel.derivations.handles
+        known = channel.consumers.get((endpoint, request.subscription))
+        return known is not None and known.consumer.turn >= request.turn
+
+    def install_ended(self, install: InstallDerived, refused: Iterable[tuple[int, Refused]]) -> list[Instruction]:
+        """Every producer's endpoint has answered, or is gone; of those that refuse, (endpoint, what)."""
+        channel = self._channels.get(install.channel)
+        if channel is None or channel.definition.incarnation != install.incarnation:
+            return []
+        refused = [(endpoint, each) for endpoint, each in refused if each.key in install.keys]
+        present = [(e, each) for e, each in refused if (e, each.stream) in channel.producers]
+        channel.derivations.installed(install.keys, present)
+        if not refused:
+            return []
+        channel.derivations.drop_claims(install.number, install.keys)
+        return self._collected(channel)
+
+    def _derive(self, node: int, endpoint: int, request: Derive) -> tuple[Derived | None, list[Instruction]]:
+        channel = self._opened(request.channel, request.incarnation)
+        if not self._is_entered(channel, endpoint, request):
+            key = channel.derivations.key_of(request.parent, request.shipment, self._identify)
+            install = self._install(channel, endpoint, key, request)
+            if install is not None:
+                channel.derivations.claims[_asker(endpoint, request)] = Claim(node, key, install.number, install.keys)
+                return None, [install]
+            channel.derivations.handles[endpoint, request.handle] = (node, key)
+        return self._derived(channel, endpoint, request), []
+
+    def _install(
+        self, channel: ChannelEntry, endpoint: int, key: str, request: Subscribe | Derive
+    ) -> InstallDerived | None:
+        """Have a derived channel among the others; what has to be done before it can be used, if anything."""
+        if not key:
+            return None
+        derivations = channel.derivations
+        if key not in derivations:
+            assert request.shipment is not None
+            derived = Derived(key, request.parent, request.shipment, endpoint)
+            self._changed(channel)
+            derivations.add(derived, channel.changes, self._next_installation())
+        if derivations.lacks(key):
+            self._changed(channel)
+            derivations.renew(key, channel.changes, self._next_installation())
+        number, keys = derivations.installing(key)
+        to = tuple(sorted(channel.producer_addresses()))
+        if not to:
+            derivations.installed(keys, [])
+            return None
+        if not keys:
+            return None
+        definition = channel.definition
+        return InstallDerived(definition.channel, definition.incarnation, number, keys, channel.version, to)
+
+    def _next_installation(self) -> int:
+        self._installation += 1
+        return self._installation
+
+    def _release(self, endpoint: int, request: Release) -> tuple[None, list[Instruction]]:
+        channel = self._channels.get(request.channel)
+        if channel is None:
+            return None, []
+        channel.derivations.claims.pop(Asker(endpoint, None, request.handle, 0), None)
+        channel.derivations.handles.pop((endpoint, request.handle), None)
+        return None, self._collected(channel)
+
+    def _modulator(self, request: GetModulator) -> Derived | None:
+        channel = self._channels.get(request.channel)
+        found = channel.derivations.get(request.key) if channel is not None else None
+        return found if found is not None and found.shipment.code else None  # nobody who reported it had its code
+
+    def _modulator_gone(self, endpoint: int, request: ModulatorGone) -> None:
+        channel = self._channels.get(request.channel)
+        if channel is not None and (endpoint, request.stream) in channel.producers:
+            channel.derivations.note_lack(endpoint, request.stream, request.key, request.generation)
+
+    def _derived(self, channel: ChannelEntry, endpoint: int, request: Derive) -> Derived:
+        derived = channel.derivations.get(channel.derivations.handles[endpoint, request.handle][1])
+        assert derived is not None
+        return derived
+
+    def _collected(self, channel: ChannelEntry) -> list[Instruction]:
+        """End what nothing uses any more, and say so."""
+        if not channel.collect():
+            return []
+        self._changed(channel)
+        return self._push(channel)
 
     # ---- who is there and who is not -------------------------------------------------------------------------------
 
@@ -281,19 +423,38 @@ class ChannelBook:
         if channel is None or channel.definition.incarnation < incarnation:
             channel = self._add(reported.definition, "reported")
             instructions.append(RecordDefinition(reported.definition))
-        for stream in reported.streams:
-            channel.producers[endpoint, stream] = node
-        changed = False
-        for subscription, group, pair in reported.consumers:
-            entry = (Consumer(node, endpoint, subscription, group), pair)
-            changed |= channel.consumers.get((endpoint, subscription)) != entry
-            channel.consumers[endpoint, subscription] = entry
-        if changed:
-            channel.version = self._next_version()
+        if self._take_in(channel, reported):
+            self._changed(channel)
             instructions += self._push(channel)
         elif reported.streams:
             instructions.append(PushMembership(reported.channel, channel.version, ((node, endpoint),)))
         return instructions
+
+    def _take_in(self, channel: ChannelEntry, reported: Registrations) -> bool:
+        """Whether its membership has changed."""
+        node, endpoint = reported.node, reported.endpoint
+        derivations = channel.derivations
+        changed = False
+        for each in reported.derived:
+            changed |= derivations.reported(each, channel.changes, self._identify)
+        for stream, key in reported.streams:
+            if not key or key in derivations:
+                channel.producers[endpoint, stream] = (node, key)
+        for handle, key in reported.handles:
+            if key in derivations:
+                derivations.handles[endpoint, handle] = (node, key)
+        for subscription, group, pair, key, turn in reported.consumers:
+            known = channel.consumers.get((endpoint, subscription))
+            # A report may have been under way while a reset was entered.
+            if (not key or key in derivations) and (known is None or known.consumer.turn <= turn):
+                derived = derivations.get(key)
+                # Where a pair is what it has, it was made on the parent; it does not say so.
+                parent = derived.parent if derived is not None and pair else key
+                entry = Subscribed(Consumer(node, endpoint, subscription, group, key, turn), pair, parent)
+                if known is None or known.consumer != entry.consumer:
+                    channel.consumers[endpoint, subscription] = entry
+                    changed = True
+        return channel.collect() or changed
 
     def definitions_recovered(self, definitions: Iterable[Definition]) -> None:
         """A second copy of the definitions, from before a restart."""
@@ -308,7 +469,7 @@ class ChannelBook:
 
     # ---- helpers ---------------------------------------------------------------------------------------------------
 
-    def _opened(self, name: str, incarnation: int) -> _Channel:
+    def _opened(self, name: str, incarnation: int) -> ChannelEntry:
         channel = self._channels.get(name)
         if channel is None or (incarnation and channel.definition.incarnation != incarnation):
             raise ChannelDeleted(
@@ -318,20 +479,20 @@ class ChannelBook:
             )
         return channel
 
-    def _add(self, definition: Definition, event: str) -> _Channel:
+    def _add(self, definition: Definition, event: str) -> ChannelEntry:
         check_channel_name(definition.channel)
         self._next_incarnation = max(self._next_incarnation, definition.incarnation + 1)
-        channel = _Channel(definition, self._next_version())
+        channel = ChannelEntry(definition, self._next_version(), Derivations(definition.channel))
         self._enter(definition.channel, event, channel)
         return channel
 
-    def _enter(self, name: str, event: str, entry: _Channel | _Deleted) -> None:
+    def _enter(self, name: str, event: str, entry: ChannelEntry | _Deleted) -> None:
         """Put a name's entry where the table says that the event takes it."""
         state = CHANNEL_TRANSITIONS[self.state(name), event]
         self._channels.pop(name, None)
         self._deleted.pop(name, None)
         if state == "open":
-            assert isinstance(entry, _Channel), entry
+            assert isinstance(entry, ChannelEntry), entry
             self._channels[name] = entry
         else:
             assert isinstance(entry, _Deleted), entry
@@ -341,27 +502,26 @@ class ChannelBook:
         self._version += 1
         return self._version
 
-    def _membership(self, channel: _Channel) -> Membership:
-        consumers = tuple(consumer for _, (consumer, _) in sorted(channel.consumers.items()))
-        definition = channel.definition
-        return Membership(
-            definition.channel, self.epoch, channel.version, consumers, incarnation=definition.incarnation
-        )
+    def _changed(self, channel: ChannelEntry) -> None:
+        channel.version = self._next_version()
+        channel.changes += 1
 
-    def _push(self, channel: _Channel) -> list[Instruction]:
+    def _push(self, channel: ChannelEntry) -> list[Instruction]:
         to = tuple(sorted(channel.producer_addresses()))
         return [PushMembership(channel.definition.channel, channel.version, to)] if to else []
 
     def _removed(self, matches: Callable[[int, int], bool]) -> list[Instruction]:
         instructions: list[Instruction] = []
         for channel in self._channels.values():
-            for key in [key for key, node in channel.producers.items() if matches(node, key[0])]:
+            for key in [key for key, (node, _) in channel.producers.items() if matches(node, key[0])]:
                 del channel.producers[key]
-            lost = [key for key, (consumer, _) in channel.consumers.items() if matches(consumer.node, key[0])]
+                channel.derivations.producer_gone(*key)
+            lost = [key for key, each in channel.consumers.items() if matches(each.consumer.node, key[0])]
             for key in lost:
                 del channel.consumers[key]
-            if lost:
-                channel.version = self._next_version()
+            channel.derivations.forget_users(matches)
+            if channel.collect() or lost:
+                self._changed(channel)
                 instructions += self._push(channel)
         return instructions
 
@@ -375,20 +535,17 @@ class ChannelBook:
         for name, channel in self._channels.items():
             assert channel.definition.channel == name, name
             assert channel.definition.incarnation < self._next_incarnation, name
-            pairs: dict[str, str] = {}
-            for (endpoint, subscription), (consumer, pair) in channel.consumers.items():
-                assert (consumer.endpoint, consumer.subscription) == (endpoint, subscription), name
-                if consumer.group is not None:
-                    assert pairs.setdefault(consumer.group, pair) == pair, f"unequal pairs in {consumer.group!r}"
+            channel.validate()
             for node, endpoint in channel.addresses():
                 assert not self.is_gone(node, endpoint), f"{endpoint:016x} is gone and takes part in {name!r}"
         assert len(self._deleted) <= MAX_REMEMBERED_DELETIONS
         assert len(self._gone_endpoints) <= MAX_REMEMBERED_ENDPOINTS
 
 
-def _add_up(sums: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, count in more.items():
-        sums[name] = sums.get(name, 0) + count
+def _asker(endpoint: int, request: Subscribe | Derive) -> Asker:
+    if isinstance(request, Subscribe):
+        return Asker(endpoint, request.subscription, None, request.turn)
+    return Asker(endpoint, None, request.handle, 0)
 
 
 def _remember(entries: dict[Any, Any], key: object, value: object, limit: int) -> None:

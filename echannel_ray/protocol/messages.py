@@ -83,7 +83,7 @@ class UnregisterProducer:
 
     channel: str
     stream: int
-    totals: dict[str, int]
+    totals: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Unsubscribe:
 
     channel: str
     subscription: int
-    totals: dict[str, int]
+    totals: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,12 @@ class Refused:
 class Installed:
     """The answer to a `Membership` that was pushed: it counts from now on, but for what is refused."""
 
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[Refused, ...] = ()  # all that its producers do not have of what it names, however long
+
+
+@dataclass(frozen=True)
+class Unconfirmed:
+    """A concentrator's word for an endpoint that has not answered a push yet: it may be making a modulator ready."""
 
 
 @dataclass(frozen=True)

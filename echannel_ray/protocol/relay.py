@@ -13,6 +13,7 @@ Rules:
   declare the flow or to say that it has ended.
 * A destination that is not attached is *expected* (it was attached to this relay's predecessor, and its process
   lives) or *gone*. Whoever sends to it learns of the second by a GONE frame; of the first by silence, which probes end.
+  A call to one that is gone is returned; the caller repeats one to which there is silence.
 * A relay keeps nothing that was sent: what a lost link or relay had in its buffers is sent again by the endpoint that
   published it.
 
@@ -31,6 +32,7 @@ Link = Hashable
 # A peer that missed more deaths than these was away for long: it keeps the routes and streams of the others for
 # nothing.
 MAX_DEPARTED = 4096
+_MAX_SOUGHT = 1024
 
 
 class Route:
@@ -66,6 +68,7 @@ class Relay:
         # Endpoints of this node whose death a peer may have missed: its link was down, or the predecessor of this relay
         # knew it.
         self.departed: dict[int, None] = {}
+        self.sought: set[int] = set()  # nodes that were called and that this relay knows nothing of
         self._inherited: set[int] = set()
         self._asked: dict[int, set[bytes]] = {}  # of an expected endpoint: flows that somebody wants it to declare
         self.outbox: list[tuple[Link, bytes]] = []
@@ -109,6 +112,7 @@ class Relay:
         """The link to another node is up: say again what it may have missed, and have its flows probed."""
         self.peers[node] = link
         self.gone_nodes.discard(node)
+        self.sought.discard(node)
         for endpoint in self.departed:
             self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
         concerned = set()
@@ -133,6 +137,7 @@ class Relay:
         """A node has died: as if each of its endpoints had."""
         self.peer_detached(node)
         self.gone_nodes.add(node)
+        self.sought.discard(node)
         dead = {route.endpoint for route in self.routes.values() if route.node == node}
         for route in self.routes.values():
             dead |= route.remote.get(node, set())
@@ -160,6 +165,8 @@ class Relay:
             target = self.addressee(body, 0)
             if target is not None:
                 self._send(target, kind, body, flags)
+            elif kind == frames.CALL:
+                self.call_failed(link, body, 0)
         elif kind == frames.FLOW:
             self._flow_declared(link, frames.parse_flow(body))
         elif kind == frames.UNKNOWN_FLOW:
@@ -181,6 +188,19 @@ class Relay:
         if target is None:
             self.dropped_frames += 1
         return target
+
+    def call_failed(self, link: Link, buffer: Buffer, start: int) -> None:
+        """A call that came by `link` has no addressee: say so where it will never have one, else be silent."""
+        node, endpoint, caller_node, caller, number = frames.CALL_FIXED.unpack_from(buffer, start)
+        if node == self.node:
+            is_gone = endpoint not in self.expected
+        else:
+            is_gone = node in self.gone_nodes
+            if not is_gone and len(self.sought) < _MAX_SOUGHT:
+                self.sought.add(node)
+        if is_gone:
+            fixed = frames.RETURNED_FIXED.pack(caller_node, caller, endpoint, number)
+            self._send(link, frames.RETURNED, fixed, frames.IS_NOBODY)
 
     def targets(self, link: Link, key: bytes, scope: int) -> Iterable[Link]:
         """The links on which a pack or probe that came by `link` goes on."""

@@ -2,8 +2,9 @@
 
 Rules:
 
-* A *stream* is what one producer puts on one channel. Its events are numbered from 1, and its `published_bytes` only
-  grow: the value after an event is that event's *mark*, and consumers report how far they are by marks.
+* A *stream* is what one producer puts on one channel, or on one derived channel. Its events are numbered from 1, and
+  its `published_bytes` only grow: the value after an event is that event's *mark*, and consumers report how far they
+  are by marks.
 * A *recipient* is one subscription in another process. Plain recipients share a route: one flow to all their
   endpoints. A member of a group, and a recipient that lags behind where the producer drops, has a route of its own.
 * A *route* is a wire number for (stream, who of the endpoint is meant), declared inside the first pack that uses it.
@@ -11,19 +12,35 @@ Rules:
 * `limit_bytes` is the mark up to which the hot path may publish without asking: the slowest plain recipient's mark
   and a window. It is NEVER where the hot path would be wrong: nobody to send to, groups, laggards, consumers in this
   process, closed.
+* A subscription *goes over* to another pair at one cut of each producer: from then on another of the producer's streams
+  serves it, or the same one with a higher turn. What it gets from then on names the last that it was sent before
+  (`after`): the receiver hands it out behind that. What was kept for it leaves at the cut (`trace_of`), and the
+  routes that it had are left before any of that cut is joined: see `_leave`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from echannel_ray.protocol.flows import FlowSender
 from echannel_ray.protocol.gathering import GAP, Gather
 from echannel_ray.protocol.laggards import Laggards
 from echannel_ray.protocol.messages import Consumer
-from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST, NEVER, Recipient, Route, SenderStream, Unhandled
+from echannel_ray.protocol.streams import (
+    DROP_NEWEST,
+    DROP_OLDEST,
+    NEVER,
+    Place,
+    Recipient,
+    Route,
+    SenderStream,
+    Trace,
+    Unhandled,
+)
+
+_NO_TRACES: Mapping[Place, Trace] = {}
 
 
 class Sender:
@@ -57,24 +74,62 @@ class Sender:
         stream.closed = True
         for route in (stream.route, *(r.route for r in stream.recipients.values())):
             # Also by a route that carried nothing: what earlier ones carried may still be on its way.
-            if route is not None and any(r.first_sequence < stream.next_sequence for r in route.recipients):
+            if route is None:
+                continue
+            if any(r.first_sequence < stream.next_sequence for r in route.recipients):
                 route.declare(stream)
                 who = [[r.endpoint, r.subscription] for r in route.recipients]
                 route.gather.control.append(["ended", stream.number, stream.next_sequence, who])
-        self._leave(stream.route)
+            for recipient in route.recipients:
+                if recipient.after is not None and not _was_sent_to(stream, recipient):
+                    # Nothing of this stream tells it that it has had all of the former one.
+                    route.gather.control.append(["left", *recipient.after, recipient.endpoint, recipient.subscription])
+        self._leave(stream, stream.route)
         stream.route = stream.gather = None
         for recipient in stream.recipients.values():
-            self.leave_own_routes(recipient)
+            self.leave_own_routes(stream, recipient)
         stream.recipients.clear()
         stream.groups.clear()
         stream.laggards.clear()
         stream.refresh_limit()
         self.streams.pop(stream.number, None)
 
+    def trace_of(self, stream: SenderStream, endpoint: int, subscription: int) -> Trace | None:
+        """A subscription goes over to another stream: the last that it was sent of this one, which is to be given to
+        `membership_changed` of that one. None where it was sent nothing.
+
+        For all that go over at a cut, before any stream is told of it: what was kept for them is sent now.
+        """
+        recipient = stream.recipients.get((endpoint, subscription))
+        if recipient is None:
+            return None
+        self.settle(stream)
+        self._send_what_is_kept(stream, recipient)
+        for route in (recipient.route, recipient.redelivery_route) if recipient.route else (stream.route,):
+            self._mark_left(stream, route)
+        return _trace(stream, recipient)
+
+    def _send_what_is_kept(self, stream: SenderStream, recipient: Recipient) -> None:
+        group = recipient.consumer.group
+        if recipient.lagging:
+            self.laggards.send_all(stream, recipient)
+        elif group is not None and stream.groups[group] == [recipient] and not recipient.leaving:
+            for unhandled in stream.undelivered.pop(group, ()):
+                self._give(stream, recipient, unhandled)
+            self._tell_group_gap(stream, group)
+
     def membership_changed(
-        self, stream: SenderStream, version: tuple[int, int], consumers: Iterable[Consumer], deleted: bool = False
+        self,
+        stream: SenderStream,
+        version: tuple[int, int],
+        consumers: Iterable[Consumer],
+        deleted: bool = False,
+        after: Mapping[Place, Trace] = _NO_TRACES,
     ) -> None:
-        """The manager's list of consumers; those of this endpoint itself are not among them."""
+        """The manager's list of consumers; those of this endpoint itself are not among them.
+
+        `after` has the traces of those that come from another stream of this producer: see `trace_of`.
+        """
         if version <= stream.version or stream.closed:
             return
         self.settle(stream)
@@ -91,17 +146,39 @@ class Sender:
                 self._drop(stream, recipient)
         for key, consumer in wanted.items():
             known = stream.recipients.get(key)
-            if known is not None:
+            if known is None:
+                self._take_up(stream, consumer, after.get(key))
+            elif known.consumer.turn == consumer.turn:
                 known.leaving = False  # a manager that was restarted may have listed it late
             else:
-                recipient = Recipient(consumer, stream.next_sequence, stream.published_bytes)
-                stream.recipients[key] = recipient
-                if consumer.group is not None:
-                    self.give_own_route(recipient)
-                    stream.groups.setdefault(consumer.group, []).append(recipient)
+                self._replace_pair(stream, known, consumer, after.get(key))
         self.reroute(stream)
         for name in [*stream.undelivered]:
             self.redistribute(stream, name)
+
+    def _take_up(self, stream: SenderStream, consumer: Consumer, after: Trace | None) -> None:
+        recipient = Recipient(consumer, stream.next_sequence, stream.published_bytes, after)
+        stream.recipients[consumer.endpoint, consumer.subscription] = recipient
+        if after is not None and (former := self.streams.get(after[0])) is not None:
+            stream.flows |= former.flows  # until it has used one of its own: see `is_last_trace`
+        if consumer.group is not None:
+            self.give_own_route(recipient)
+            stream.groups.setdefault(consumer.group, []).append(recipient)
+
+    def _replace_pair(self, stream: SenderStream, known: Recipient, consumer: Consumer, after: Trace | None) -> None:
+        """A subscription has another pair on this stream: what it was given before stays the old one's."""
+        self._send_what_is_kept(stream, known)
+        after = after or _trace(stream, known)
+        if consumer.group is None:
+            self._drop(stream, known)
+            self._take_up(stream, consumer, after)
+        else:  # what it has not handled yet stays in its account, or others would get it too
+            self.leave_own_routes(stream, known)
+            known.consumer = consumer
+            known.after = after
+            known.last_sent = 0
+            known.leaving = False
+            self.give_own_route(known)
 
     def endpoint_gone(self, endpoint: int, now: float) -> list[SenderStream]:
         """A destination has died: the streams that had recipients there."""
@@ -138,18 +215,15 @@ class Sender:
             if not members:
                 del stream.groups[group]
                 stream.group_gaps.pop(group, None)
-        self.leave_own_routes(recipient)
+        self.leave_own_routes(stream, recipient)
 
     def reroute(self, stream: SenderStream) -> None:
         """Give the stream the route that its plain recipients need now."""
         plain = [r for r in stream.recipients.values() if r.consumer.group is None and not r.lagging]
-        if [(r.endpoint, r.subscription) for r in plain] != [
-            (r.endpoint, r.subscription) for r in stream.plain_recipients
-        ]:
-            old = stream.route
+        if plain != stream.plain_recipients:
+            self._leave(stream, stream.route)
             stream.route = self._make_route(plain) if plain else None
             stream.gather = stream.route.gather if stream.route else None
-            self._leave(old)
         stream.refresh_limit()
 
     def _make_route(self, recipients: list[Recipient], redelivers: bool = False) -> Route:
@@ -162,20 +236,33 @@ class Sender:
         """Serve it apart from the plain recipients."""
         recipient.route = self._make_route([recipient])
 
-    def leave_own_routes(self, recipient: Recipient) -> None:
+    def leave_own_routes(self, stream: SenderStream, recipient: Recipient) -> None:
         """It is served with the others again, or not at all."""
-        self._leave(recipient.route)
-        self._leave(recipient.redelivery_route)
+        self._leave(stream, recipient.route)
+        self._leave(stream, recipient.redelivery_route)
         recipient.route = recipient.redelivery_route = None
 
-    def _leave(self, route: Route | None) -> None:
+    def _leave(self, stream: SenderStream, route: Route | None) -> None:
         if route is not None:
             route.flow.streams -= 1
             route.gather.stream_of_route.pop(route.number, None)
-            # Of two packs, each with what the other waits for, neither would ever be taken in. That can't happen where
-            # no stream joins a pack that another has left before it was sent.
-            if route.gather:
-                route.gather.was_left = True
+            self._mark_left(stream, route)
+
+    def _mark_left(self, stream: SenderStream, route: Route | None) -> None:
+        """Of two packs, each with what the other waits for, neither would ever be taken in. That can't happen where no
+        stream joins a pack that another has left before it was sent.
+        """
+        if route is None:
+            return
+        gather = route.gather
+        if gather:
+            gather.was_left = True
+        if gather.has_large or stream.chunks:
+            # Chunks leave one by one, and what is sent meanwhile overtakes them: what has to follow them would be ahead
+            # of them in their own flow. So nobody joins this flow any more.
+            for destinations, flow in [*self._by_destinations.items()]:
+                if flow is route.flow:
+                    del self._by_destinations[destinations]
 
     def _flow_to(self, destinations: frozenset[tuple[int, int]]) -> FlowSender:
         flow = self._by_destinations.get(destinations)
@@ -248,7 +335,8 @@ class Sender:
             dropped |= not self.laggards.offer(stream, recipient, unhandled)
         for name in stream.groups:
             if not self._has_room(stream, name, size_bytes) and stream.overflow in (DROP_NEWEST, DROP_OLDEST):
-                self._note_group_gap(stream, name, sequence, mark)
+                stream.dropped += 1
+                self._note_group_gap(stream, name, sequence, sequence, mark)
                 dropped = True
             elif any(not member.leaving for member in stream.groups[name]):
                 self._tell_group_gap(stream, name)
@@ -256,12 +344,37 @@ class Sender:
         stream.refresh_limit()
         return sequence, dropped
 
-    def skip(self, stream: SenderStream) -> int:
-        """Publish to nobody in another process; the sequence number."""
+    def skip(self, stream: SenderStream, count: int = 1) -> int:
+        """Publish so many to nobody in another process; the first one's sequence number."""
         self.settle(stream)
-        stream.next_sequence += 1
-        stream.skipped += 1
-        return stream.next_sequence - 1
+        first = stream.next_sequence
+        stream.next_sequence += count
+        stream.skipped += count
+        return first
+
+    def drop_for_all(self, stream: SenderStream, count: int = 1) -> int:
+        """A policy has dropped so many for every recipient in another process; the first one's sequence number.
+
+        Each recipient is told of the gap, of a group one member. As for an event, there must be no chunks of this
+        stream that wait.
+        """
+        first = self.skip(stream, count)
+        stream.skipped -= count
+        stream.dropped += count
+        last, mark = first + count - 1, stream.published_bytes
+        if stream.route is not None and not stream.route.gather.widen_gap(stream.route.number, first, last):
+            stream.route.declare(stream)
+            stream.route.gather.add(stream.route.number, first, mark, GAP, last)
+        for recipient in stream.laggards:
+            self.laggards.offer(stream, recipient, Unhandled(mark, 0, first, GAP, last, False))
+        for name in stream.groups:
+            if any(not member.leaving for member in stream.groups[name]):
+                self._note_group_gap(stream, name, first, last, mark)
+            # Where nothing is under way no credit will come, with which a group is told of its gaps.
+            if any(member.outstanding_bytes <= stream.window_bytes // 2 for member in stream.groups[name]):
+                self._tell_group_gap(stream, name)
+        stream.refresh_limit()
+        return first
 
     # ---- groups ----
 
@@ -286,6 +399,10 @@ class Sender:
         member = min(roomy or members, key=lambda m: (len(m.sent), m.outstanding_bytes))
         if not member.has_room(unhandled.size_bytes, stream.window_bytes) and unhandled.redelivered:
             return False
+        self._give(stream, member, unhandled)
+        return True
+
+    def _give(self, stream: SenderStream, member: Recipient, unhandled: Unhandled) -> None:
         route = member.route
         if unhandled.redelivered:
             if member.redelivery_route is None:
@@ -294,6 +411,7 @@ class Sender:
         assert route is not None
         member.sent.append(unhandled)
         member.sent_bytes += unhandled.size_bytes
+        member.last_sent = max(member.last_sent, unhandled.event if unhandled.kind == GAP else unhandled.sequence)
         route.declare(stream)
         # Alone: a member that leaves in good order reports exactly what it has handled, and the others get the rest.
         route.gather.add(
@@ -305,13 +423,11 @@ class Sender:
             unhandled.size_bytes,
             True,
         )
-        return True
 
-    def _note_group_gap(self, stream: SenderStream, name: str, sequence: int, mark: int) -> None:
-        stream.dropped += 1
+    def _note_group_gap(self, stream: SenderStream, name: str, first: int, last: int, mark: int) -> None:
         before = stream.group_gaps.get(name)
-        first = before.sequence if before is not None else sequence
-        stream.group_gaps[name] = Unhandled(mark, 0, first, GAP, sequence, False)
+        first = before.sequence if before is not None else first
+        stream.group_gaps[name] = Unhandled(mark, 0, first, GAP, last, False)
 
     def _tell_group_gap(self, stream: SenderStream, name: str) -> None:
         """One of the members is told what the group missed; it may be given to another like an event."""
@@ -380,8 +496,23 @@ class Sender:
                 assert recipient.handled_mark <= stream.published_bytes
                 assert (recipient in stream.laggards) == recipient.lagging
                 assert (recipient.route is not None) == (recipient.lagging or recipient.consumer.group is not None)
+                assert recipient.after is None or recipient.after[1] > 0
             assert all(members for members in stream.groups.values())
             if stream.limit_bytes != NEVER:
                 assert stream.route is not None
                 assert not stream.laggards
                 assert not stream.groups
+
+
+def _was_sent_to(stream: SenderStream, recipient: Recipient) -> bool:
+    """Whether it was given anything of this stream, with its present pair."""
+    if recipient.consumer.group is not None:
+        return recipient.last_sent > 0
+    return recipient.first_sequence < stream.next_sequence
+
+
+def _trace(stream: SenderStream, recipient: Recipient) -> Trace | None:
+    if not _was_sent_to(stream, recipient):
+        return recipient.after  # it has not begun with this stream: what it has to have first is still the same
+    grouped = recipient.consumer.group is not None
+    return stream.number, recipient.last_sent if grouped else stream.next_sequence - 1

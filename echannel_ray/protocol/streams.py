@@ -11,6 +11,9 @@ from echannel_ray.protocol.messages import Consumer
 
 NEVER = -1
 
+Trace = tuple[int, int]  # (stream number, sequence): the last that was sent of a stream to a subscription
+Place = tuple[int, int]  # (endpoint, subscription)
+
 BLOCK, RAISE, DROP_NEWEST, DROP_OLDEST = "block", "raise", "drop_newest", "drop_oldest"
 OVERFLOW_POLICIES = (BLOCK, RAISE, DROP_NEWEST, DROP_OLDEST)
 
@@ -53,7 +56,10 @@ class Route:
         stream.flows.add(self.flow)
         self.gather.stream_of_route[self.number] = stream
         grouped = self.recipients[0].consumer.group is not None
-        who = [[r.endpoint, r.subscription, r.first_sequence, r.first_mark] for r in self.recipients]
+        who = [
+            [r.endpoint, r.subscription, r.first_sequence, r.first_mark, r.consumer.turn, r.after]
+            for r in self.recipients
+        ]
         self.gather.control.append(
             ["route", self.number, stream.number, stream.channel, stream.window_bytes, self.redelivers, grouped, who]
         )
@@ -63,13 +69,14 @@ class Recipient:
     """One subscription in another process, as one stream sees it."""
 
     __slots__ = (
-        "backlog", "backlog_bytes", "consumer", "dropped", "endpoint", "first_mark", "first_sequence", "gap",
-        "handled_mark",
-        "lagging", "leaving", "left_mark", "node", "redelivery_route", "route", "sent", "sent_bytes", "subscription",
+        "after", "backlog", "backlog_bytes", "consumer", "dropped", "endpoint", "first_mark", "first_sequence", "gap",
+        "handled_mark", "lagging", "last_sent", "leaving", "left_mark", "node", "redelivery_route", "route", "sent",
+        "sent_bytes", "subscription",
     )  # fmt: skip
 
-    def __init__(self, consumer: Consumer, first_sequence: int, mark: int) -> None:
+    def __init__(self, consumer: Consumer, first_sequence: int, mark: int, after: Trace | None = None) -> None:
         self.consumer = consumer
+        self.after = after  # what it has to have of its former pair's stream, before it gets anything of this one
         self.node = consumer.node
         self.endpoint = consumer.endpoint
         self.subscription = consumer.subscription
@@ -83,6 +90,7 @@ class Recipient:
         self.redelivery_route: Route | None = None
         self.sent: deque[Unhandled] = deque()
         self.sent_bytes = 0
+        self.last_sent = 0  # the highest sequence that this member of a group was given, with its present pair
         self.leaving = False
         self.lagging = False
         self.left_mark = mark  # what was sent by the plain route, when it began to lag
@@ -103,7 +111,7 @@ class Recipient:
 
 
 class SenderStream:
-    """What one producer puts on one channel (later: or on one derived channel)."""
+    """What one producer puts on one channel, or on one derived channel."""
 
     def __init__(self, number: int, channel: str, overflow: str, window_bytes: int, max_degree: int) -> None:
         self.number = number
@@ -116,7 +124,7 @@ class SenderStream:
         self.limit_bytes = NEVER
         self.route: Route | None = None
         self.gather: Gather | None = None
-        self.recipients: dict[tuple[int, int], Recipient] = {}  # by (endpoint, subscription); all kinds
+        self.recipients: dict[Place, Recipient] = {}  # all kinds
         self.groups: dict[str, list[Recipient]] = {}
         self.undelivered: dict[str, deque[Unhandled]] = {}  # of groups whose members have no room, or died
         self.group_gaps: dict[str, Unhandled] = {}  # what was dropped for a group, and is not told yet

@@ -104,6 +104,27 @@ class Delivery:
                 self._handled += 1
             self._check()
 
+    def hold(self) -> Emission:
+        """Modulators work on the event: who gets what they emit will have to answer too."""
+        self._local += 1
+        return Emission(self)
+
+    def emitted(self, parts: Sequence[Delivery]) -> None:
+        """All that a modulator emitted was handled, or failed."""
+        self._local -= 1
+        # Each part has the same consumers.
+        self._handled += max((part._handled for part in parts), default=0)
+        for part in parts:
+            self._failures += part._failures
+        self._check()
+
+    def when_done(self, call: Callable[[], Any]) -> None:
+        """Call this when everybody has answered, or now."""
+        if self._waiter.done:
+            call()
+        else:
+            self._callbacks.append(call)
+
     def begin_late(self) -> None:
         """There is no room for the event yet: another delivery is made when there is, and its outcome is passed on."""
         self._local = 1
@@ -189,6 +210,43 @@ class Delivery:
             if not self.done():
                 yield from future
         return self._outcome()
+
+
+class Emission:
+    """What one modulator emits during a delivered event's `enqueue`: a delivery each. Under the endpoint's lock.
+
+    Whoever made it calls `complete` when the event was handed on.
+    """
+
+    def __init__(self, whole: Delivery) -> None:
+        self._whole = whole
+        self._parts: list[Delivery] = []
+        self._open = 1
+
+    def part(self) -> Delivery:
+        """One more event was emitted."""
+        part = self._whole._endpoint.new_delivery()
+        self._parts.append(part)
+        self._open += 1
+        return part
+
+    def sent(self, part: Delivery) -> None:
+        """Who has to answer for it is known."""
+        part.when_done(self.complete)
+
+    def of_child(self) -> Emission:
+        """What a modulator behind this one emits."""
+        return self._whole.hold()
+
+    def begin(self) -> None:
+        """The modulator gets (a part of) the event."""
+        self._open += 1
+
+    def complete(self) -> None:
+        """The event was handed on, the modulator has done with it, or a part was answered for."""
+        self._open -= 1
+        if not self._open:
+            self._whole.emitted(self._parts)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -19,7 +19,7 @@ class Drain:
     def __init__(self, publisher: Publisher, timeout: float | None) -> None:
         self._publisher = publisher
         self._endpoint = publisher.endpoint
-        self._stream = publisher.stream
+        self._streams = [publisher.stream]
         self._timeout = timeout
         self._deadline = deadline_of(timeout)
         self._was_held_back = False
@@ -28,8 +28,14 @@ class Drain:
         """Wait; `TimeoutError` where it takes too long."""
         endpoint = self._endpoint
         endpoint.crew.step_aside()
+        if self._publisher.branches:
+            self._publisher.check_open()
+            with endpoint.lock:
+                self._publisher.absorb()
+            self._publisher.branches.settle()
         with endpoint.lock:
             self._publisher.check_open()
+            self._streams = [outlet.stream for outlet in self._publisher.outlets()]
             self._publisher.absorb()  # what this thread appended at the moment when we were disarmed
             endpoint.flush_all()
             self._note_marks()
@@ -42,10 +48,11 @@ class Drain:
                 endpoint.draining -= 1
 
     def _note_marks(self) -> None:
-        self._marks = {flow: flow.last_sent for flow in self._stream.flows}
+        self._marks = {flow: flow.last_sent for stream in self._streams for flow in stream.flows}
         self._grouped = {
-            key: recipient.sent[-1].mark
-            for key, recipient in self._stream.recipients.items()
+            (stream, key): recipient.sent[-1].mark
+            for stream in self._streams
+            for key, recipient in stream.recipients.items()
             if recipient.sent
             and recipient.consumer.group is not None
             # A member's own handler can't wait until it has handled what it is handling.
@@ -59,7 +66,7 @@ class Drain:
                 return True
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 raise TimeoutError(
-                    f"not all of channel {self._stream.channel!r} was acknowledged within {self._timeout} s"
+                    f"not all of channel {self._publisher.channel!r} was acknowledged within {self._timeout} s"
                 )
             endpoint.flush_all()
             self._ask()
@@ -77,26 +84,26 @@ class Drain:
             return True
 
     def _is_acknowledged(self) -> bool:
-        stream = self._stream
         self._endpoint.check_usable()
-        if stream.chunks or any(recipient.backlog for recipient in stream.laggards):
+        streams = self._streams
+        if any(s.chunks or any(recipient.backlog for recipient in s.laggards) for s in streams):
             self._was_held_back = True
             return False
         if self._was_held_back:
             self._note_marks()  # what was held back until now has its place in a flow
             self._was_held_back = False
-        for key, mark in self._grouped.items():
+        for (stream, key), mark in self._grouped.items():
             recipient = stream.recipients.get(key)
             if recipient is not None and any(unhandled.mark <= mark for unhandled in recipient.sent):
                 return False
-        if any(stream.undelivered.values()):
+        if any(any(stream.undelivered.values()) for stream in streams):
             return False
         return all(flow.lowest_acked >= mark for flow, mark in self._marks.items())
 
     def _ask(self) -> None:
         now = time.monotonic()
-        for flow in self._stream.flows:
+        for flow in {flow for stream in self._streams for flow in stream.flows}:
             for node in flow.nodes_to_probe(now, at_once=True):
                 self._endpoint.outgoing.put(frames.probe(self._endpoint.id, flow.number, flow.last_sent, node))
-        if self._stream.groups or self._stream.laggards:
+        if any(stream.groups or stream.laggards for stream in self._streams):
             self._publisher.room.ask_for_credit()

@@ -15,20 +15,29 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.ids import new_endpoint_id
 from echannel_ray.protocol import frames
-from echannel_ray.protocol.messages import Definition, Membership, Registrations, Unsubscribe
+from echannel_ray.protocol.counting import add_up
+from echannel_ray.protocol.messages import Definition, Membership, Registrations, Release, Unsubscribe
 from echannel_ray.protocol.receiving import Receiver, Reception
 from echannel_ray.protocol.sending import Sender
 from echannel_ray.runtime.bell import Bell
 from echannel_ray.runtime.by_channel import ByChannel
+from echannel_ray.runtime.calls import Calls
 from echannel_ray.runtime.crew import TICK_SECONDS, Crew, Errand
 from echannel_ray.runtime.deliveries import Delivery
+from echannel_ray.runtime.derivations import Derivations
 from echannel_ray.runtime.incoming import Incoming
+from echannel_ray.runtime.installing import Installer
 from echannel_ray.runtime.outgoing import FLOW_WINDOW_BYTES, Outgoing
 from echannel_ray.runtime.requests import Requests
+from echannel_ray.runtime.sharing import Sharing
+from echannel_ray.runtime.timers import Timers
+from echannel_ray.runtime.watchdog import Watchdog
+from echannel_ray.sandbox.warden import Warden
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection, PlainConnection
 
 if TYPE_CHECKING:
+    from echannel_ray.runtime.branch import Branch
     from echannel_ray.runtime.mailbox import Mailbox
     from echannel_ray.runtime.publisher import Publisher
 
@@ -63,6 +72,8 @@ class Endpoint:
         self.outgoing = Outgoing(self)
         self.incoming = Incoming(self)
         self.requests = Requests(self)
+        self.calls = Calls(self)
+        self.sharing = Sharing(self)
         self.crew = Crew(f"echannel-{namespace}", self)
         self.connection: Connection | None = None
         self.closed = False
@@ -74,10 +85,18 @@ class Endpoint:
         self.mailboxes: ByChannel[Mailbox] = ByChannel()
         self.definitions: dict[str, Definition] = {}
         self.memberships: dict[str, Membership] = {}
+        self.derivations = Derivations(self)
         self.deliveries: dict[int, Delivery] = {}
-        self.undecodable_seen = False
+        self.peculiar_seen = False  # events that no handler gets: unreadable ones, and notices
         self.blocked_publishers = 0  # that wait for credit
         self.draining = 0  # that wait for acknowledgements, or for credit of groups
+        self.fed: dict[Branch, None] = {}  # whose modulators have something to do
+        self.queueing: dict[int, Branch] = {}  # whose modulators keep queues of their own, by their streams
+        self.timers = Timers(self.crew)
+        self.watchdog = Watchdog()
+        self.installer = Installer(self)
+        self._warden: Warden | None = None
+        self.released_handles: deque[Release] = deque()
         self._abandoned: deque[Mailbox] = deque()
         self.armed: dict[Publisher, None] = {}  # those whose events may wait to be absorbed
         self._deleted: list[Mailbox] = []  # of channels that were deleted: closed on the next tick, outside the lock
@@ -103,16 +122,34 @@ class Endpoint:
             self.closed = True
             self._abandon_all("this process has left")
         self.requests.fail(errors.Closed("this process has left the namespace", what="session"))
+        self.calls.fail(errors.Closed("this process has left the namespace", what="session"))
         if self.connection is not None:
             self.outgoing.put(frames.frame(frames.GOODBYE))
             self.outgoing.write()
+        self._end_modulators()
         self.crew.close()
         if self.connection is not None:
             self.connection.close()
 
+    def _end_modulators(self) -> None:
+        self.installer.close()
+        warden, self._warden = self._warden, None
+        if warden is not None:
+            warden.close()
+
+    @property
+    def warden(self) -> Warden:
+        """Who looks after the sandboxes of this process."""
+        with self.lock:
+            if self._warden is None:
+                self._warden = Warden()
+            return self._warden
+
     def forget(self) -> None:
         """In the child of a fork: the link and the threads are the parent's."""
         self.closed = True
+        if self._warden is not None:
+            self._warden.forget()
         # Another thread of the parent may have held it.
         self.lock = threading.Lock()
         self.write_lock = threading.Lock()
@@ -129,6 +166,7 @@ class Endpoint:
             self.broken = error
             self._abandon_all(str(error))
         self.requests.fail(error)
+        self.calls.fail(error)
         for mailbox in [*self.mailboxes.values()]:
             mailbox.close()
         # In one piece, since this crew is about to end; and not before the rest knows, for it may take its time.
@@ -172,16 +210,19 @@ class Endpoint:
                 me = [(self.node, self.id)]
                 self.outgoing.put(frames.flow_declaration(received.endpoint, received.flow, received.node, me))
             self.requests.repeat()
+            self.calls.repeat()
+        self.sharing.relinked()
         self.outgoing.write()
 
     def _registered(self) -> Iterator[wire.Registered]:
         # Also of channels that are only open: the concentrator has to know them when the next request concerns one.
-        streams: dict[str, list[int]] = {}
-        consumers: dict[str, list[tuple[int, str | None, str]]] = {}
+        streams: dict[str, list[tuple[int, str]]] = {}
+        consumers: dict[str, list[tuple[int, str | None, str, str, int]]] = {}
         for publisher in self.publishers.values():
-            streams.setdefault(publisher.channel, []).append(publisher.stream.number)
+            streams.setdefault(publisher.channel, []).append((publisher.stream.number, publisher.derived))
         for mailbox in self.mailboxes.values():
-            consumers.setdefault(mailbox.channel, []).append((mailbox.number, mailbox.group, mailbox.pair))
+            entry = (mailbox.number, mailbox.group, mailbox.pair, mailbox.derived, mailbox.turn)
+            consumers.setdefault(mailbox.channel, []).append(entry)
         held = [
             Registrations(
                 self.node,
@@ -190,6 +231,7 @@ class Endpoint:
                 definition,
                 tuple(streams.get(channel, ())),
                 tuple(consumers.get(channel, ())),
+                *self.derivations.held(channel),
             )
             for channel, definition in [*self.definitions.items()]
         ]
@@ -236,6 +278,7 @@ class Endpoint:
         now = time.monotonic()
         with self.lock:
             busy = self._absorb(now)
+            fed, self.fed = self.fed, {}
             busy |= self._flush_due(now)
             if now >= self._due_acks:
                 self._due_acks = now + _ACK_SECONDS
@@ -244,12 +287,19 @@ class Endpoint:
                 self._due_flows = now + 0.05
                 busy |= self._look_after_flows(now)
         self.outgoing.write()
+        self.sharing.tick()
+        for branch in fed:
+            # Not here: inline modulators are the user's functions, and others may have to wait for one.
+            self.crew.submit(Errand(branch.advance))
+        busy |= bool(fed) | self.timers.tick(now)
         while self._abandoned:
             mailbox = self._abandoned.popleft()
             logger.warning(
                 "a pull subscription of channel %r was dropped without close(): it is closed now", mailbox.channel
             )
             self._end_in_background(mailbox)
+        while self.released_handles:
+            self.requests.tell(self.released_handles.popleft())
         while self._deleted:
             self._end_deleted(self._deleted.pop())
         return busy
@@ -269,9 +319,9 @@ class Endpoint:
     def _idle_seconds(self) -> float:
         kept = any(flow.kept for flow in self.sender.flows.values())
         # Never for good: a thread that found its producer armed may append after the tick that disarmed it.
-        waits = self.deliveries or self.blocked_publishers or self.draining
-        waits = waits or any(publisher.stream.waits_for_credit() for publisher in self.publishers.values())
-        return 0.05 if kept or waits else 0.5
+        waits = self.deliveries or self.blocked_publishers or self.draining or self.calls.is_waiting
+        waits = waits or any(stream.waits_for_credit() for stream in self.sender.streams.values())
+        return self.timers.shortened(0.05 if kept or waits else 0.5, time.monotonic())
 
     def _absorb(self, now: float) -> bool:
         """Take in what armed producers have appended since the last tick; disarm those that have nothing to say."""
@@ -318,8 +368,9 @@ class Endpoint:
             for publisher in self.publishers.values():
                 # A thread that found it armed may have appended after the tick that disarmed it.
                 publisher.absorb()
-                if publisher.stream.waits_for_credit():
+                if any(outlet.stream.waits_for_credit() for outlet in publisher.outlets()):
                     publisher.room.ask_for_credit()
+        self.calls.tick(now)
         for delivery in self.deliveries.values():
             if now - delivery.asked_at > _RESULT_PATIENCE_SECONDS:
                 delivery.asked_at = now
@@ -347,7 +398,7 @@ class Endpoint:
         return delivery
 
     def _ask_for_result(self, delivery: Delivery) -> None:
-        where = {r.endpoint: r.node for p in self.publishers.values() for r in p.stream.recipients.values()}
+        where = {r.endpoint: r.node for stream in self.sender.streams.values() for r in stream.recipients.values()}
         for endpoint, subscription in delivery.waiting:
             if endpoint in where:
                 fixed = frames.RESULT_WANTED_FIXED.pack(
@@ -458,7 +509,8 @@ class Endpoint:
             if self.mailboxes.pop(mailbox.number, None) is None:
                 return
             for publisher in self.publishers.values():
-                publisher.local = tuple(each for each in publisher.local if each is not mailbox)
+                for outlet in publisher.outlets():
+                    outlet.local = tuple(each for each in outlet.local if each is not mailbox)
         mailbox.close()
         # What a member of a group is handling now counts as handled: nobody else must get it.
         mailbox.at_rest(lambda: self._let_go(mailbox))
@@ -492,13 +544,12 @@ class Endpoint:
 
     def stats_of(self, channel: str) -> dict[str, Any]:
         """This process's counters of a channel; under the lock."""
-        sums: Counter[str] = Counter()
+        sums: Counter[str] = Counter()  # a Counter: what nobody has counted is 0
         for publisher in self.publishers.on(channel):
-            sums.update(publisher.counters())
+            add_up(sums, publisher.counters())
             sums["blocked_producers"] += publisher.is_blocked
         for mailbox in self.mailboxes.on(channel):
-            sums["events_delivered"] += mailbox.counters.handled
-            sums["events_failed"] += mailbox.counters.failed
+            add_up(sums, mailbox.totals())
         # By link: here, the one between this process and its concentrator. What has left without packs is not counted.
         packs = sums["packs_sent"]
         degree = {f"{self.id:016x}": round(sums["events_published"] / packs, 1)} if packs else {}
@@ -517,6 +568,7 @@ class Endpoint:
             del self._results[key]
         for delivery in [*self.deliveries.values()]:
             delivery.endpoint_gone(endpoint)
+        self.calls.endpoint_gone(endpoint)
         self.room.notify_all()
 
 

@@ -6,12 +6,14 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
+from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.protocol.receiving import Delivered
-from echannel_ray.runtime.mailbox import Item, LocalEvent, Mailbox, unreadable
+from echannel_ray.runtime.mailbox import Item, LocalEvent, Mailbox, PeriodDue, Told, error_of, receiver_of, unreadable
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
@@ -25,11 +27,18 @@ class FunctionMailbox(Mailbox):
     ) -> None:
         super().__init__(endpoint, number, channel, group, pair)
         self._handler = handler
+        self._handlers = {0: handler}  # by turns
         self._running = False
         self._mutex = threading.Lock()
         self.runner = 0  # the thread that is in the handler
         self._events: Iterator[Any] | None = None  # of the run that is being handled, those that have their turn yet
         self._cut: list[Any] = []  # those that `close` took away from it
+
+    def begin_turn(self, turn: int, demodulator: Any) -> None:
+        """See `Mailbox`."""
+        handler = self._handler
+        self._handlers[turn] = handler if demodulator is None else receiver_of(demodulator.receive, handler)
+        super().begin_turn(turn, demodulator)
 
     def close(self) -> None:
         """See `Mailbox`. The run that is being handled ends with the event that is."""
@@ -91,7 +100,7 @@ class FunctionMailbox(Mailbox):
         elif isinstance(item, LocalEvent):
             failure: BaseException | None = None
             try:
-                self._handler(item.event)
+                self._handlers[item.turn](item.event)
                 self.counters.handled += 1
             except (
                 BaseException
@@ -99,12 +108,21 @@ class FunctionMailbox(Mailbox):
                 failure = error
                 self.failed(error)
             self.finish_local(item, failure)
+        elif isinstance(item, PeriodDue):
+            try:
+                receiver_of(lambda _: self.demodulators[item.turn].period(), self._handler)(None)
+            except BaseException as error:  # as above
+                self.tell_failure(error)
+        elif isinstance(item, Told):
+            self.report(item.error)
         else:
             self.counters.dropped += item.gap.last - item.gap.first + 1
             self.report(item.gap)
 
     def _handle_run(self, item: Delivered) -> None:
-        handler = self._careful if self.endpoint.undecodable_seen else self._handler
+        handler = self._handlers[item.turn]
+        if self.endpoint.peculiar_seen:
+            handler = partial(self._careful, handler)
         events = self._events = iter(item.events)
         if self.closed:  # it may have looked for `_events` before they were there
             self._cut.extend(events)
@@ -133,10 +151,13 @@ class FunctionMailbox(Mailbox):
         # Only the last event of a run can be one that somebody delivers and waits for.
         self.finish(item, last_failure)
 
-    def _careful(self, event: Any) -> None:
+    def _careful(self, handler: Callable[[Any], Any], event: Any) -> None:
         if type(event) is Undecodable:
             raise unreadable(event)
-        self._handler(event)
+        if type(event) is Notice:
+            self.report(error_of(event))
+        else:
+            handler(event)
 
 
 class CoroutineMailbox(Mailbox):
@@ -233,7 +254,7 @@ class CoroutineMailbox(Mailbox):
                 if self.closed:
                     self.discard(item)
                     return
-                failure = await self._handle_one(event)
+                failure = await self._handle_one(event, item.turn)
                 if isinstance(failure, KeyboardInterrupt) and i + 1 < len(item.events):
                     # The next task goes on from here.
                     self.queue.appendleft(item._replace(first=item.first + i + 1, events=item.events[i + 1 :]))
@@ -242,20 +263,34 @@ class CoroutineMailbox(Mailbox):
             if isinstance(failure, KeyboardInterrupt):
                 raise failure
         elif isinstance(item, LocalEvent):
-            failure = await self._handle_one(item.event)
+            failure = await self._handle_one(item.event, item.turn)
             self.finish_local(item, failure)
             if isinstance(failure, KeyboardInterrupt):
                 raise failure
+        elif isinstance(item, PeriodDue):
+            try:
+                for each in self.demodulators[item.turn].period() or ():
+                    await self._handler(each)
+            except Exception as error:
+                self.tell_failure(error)
+        elif isinstance(item, Told):
+            self.report(item.error)
         else:
             self.counters.dropped += item.gap.last - item.gap.first + 1
             self.report(item.gap)
 
-    async def _handle_one(self, event: Any) -> BaseException | None:
+    async def _handle_one(self, event: Any, turn: int) -> BaseException | None:
         requests = _cancel_requests(self._task)
         try:
             if type(event) is Undecodable:
                 raise unreadable(event)
-            await self._handler(event)
+            if type(event) is Notice:
+                self.report(error_of(event))
+            elif turn in self.demodulators:
+                for each in self.demodulators[turn].receive(event) or ():
+                    await self._handler(each)
+            else:
+                await self._handler(event)
             self.counters.handled += 1
         except asyncio.CancelledError as error:
             if _cancel_requests(self._task) != requests:

@@ -375,6 +375,9 @@ class Hub:
                 target = self.relay.addressee(buffer, body)
                 if isinstance(target, HubLink):
                     self.send(target, view[position:following])
+                elif target is None and kind == frames.CALL:
+                    self.relay.call_failed(link, buffer, body)
+                    self._flush_relay()
             else:
                 self._forward(run_links, view[run_start:run_end])
                 run_links = ()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import select
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.formats.events import decode
+from echannel_ray.formats.events import Notice, decode
 from echannel_ray.formats.packs import MalformedPack, Undecodable, decode_body, decode_events
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowReceiver
 from echannel_ray.protocol.frames import HEADER_BYTES, LEAST_BODY, MAGIC, MAX_FRAME_BYTES, PACK
 from echannel_ray.protocol.messages import Membership, StatsWanted
+from echannel_ray.runtime.crew import Errand
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
 
@@ -25,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 512 << 10
 _LONG_READ_BYTES = 32 << 10
+_PECULIAR = frozenset({Undecodable, Notice})
 
 
 class Incoming:
@@ -38,6 +41,7 @@ class Incoming:
         self._expects_more = False
         self._poll = select.poll()
         self._polled = -1
+        self._taker = 0
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -59,9 +63,15 @@ class Incoming:
         except BlockingIOError:
             pass  # it has been woken more often than it can have noticed
 
+    @property
+    def is_taking(self) -> bool:
+        """Whether the calling thread takes in what was read: it must not wait for what has still to be read."""
+        return self._taker == threading.get_ident()
+
     def restart(self) -> None:
         """The link is a new one."""
         self._have = 0
+        self._taker = 0
         self._expects_more = False
 
     def read(self, connection: Connection, timeout_seconds: float | None) -> bool:
@@ -80,7 +90,9 @@ class Incoming:
                 return False
             self._expects_more = received >= _LONG_READ_BYTES
             end = have + received
+            self._taker = threading.get_ident()
             position = self._take(end)
+            self._taker = 0
         except errors.Closed:
             return False
         except frames.MalformedFrame as error:
@@ -168,8 +180,8 @@ class Incoming:
                 return
             pack = decode_body(data)
             pack.events = decode_events(pack)
-            if pack.kinds and Undecodable in set(map(type, pack.events)):
-                endpoint.undecodable_seen = True
+            if pack.kinds and not _PECULIAR.isdisjoint(map(type, pack.events)):
+                endpoint.peculiar_seen = True
             with endpoint.lock:
                 delivered = endpoint.receiver.pack_received(flow, number, pack, len(data))
                 if delivered:
@@ -202,7 +214,7 @@ class Incoming:
             event = decode(kind, assembled)
         except Exception as error:  # a class's own code runs here; its trouble concerns this event alone
             event = Undecodable(error, None)
-            endpoint.undecodable_seen = True
+            endpoint.peculiar_seen = True
         with endpoint.lock:
             for each in delivered:
                 mailbox = endpoint.mailboxes.get(each.reception.subscription)
@@ -239,6 +251,9 @@ class Incoming:
         if handler is None:
             return
         try:
+            if kind in _UNLOCKED:
+                handler(self, flags, body)
+                return
             with self._endpoint.lock:
                 handler(self, flags, body)
         except (
@@ -317,6 +332,9 @@ class Incoming:
             endpoint.sender.credited(stream, consumer, subscription, mark, bool(flags & frames.IS_FINAL))
             if stream.limit_bytes < 0:
                 endpoint.flush_all()
+            branch = endpoint.queueing.get(number)
+            if branch is not None and branch.host is not None:
+                endpoint.crew.submit(Errand(branch.host.pump))
             # Of many consumers only the slowest one's report lets the publisher go on: the others need not wake it.
             has_moved = stream.limit_bytes != limit or limit < 0
             if has_moved and (endpoint.blocked_publishers or endpoint.draining):
@@ -341,6 +359,12 @@ class Incoming:
         _, _, delivery, node, producer, subscription = frames.RESULT_WANTED_FIXED.unpack_from(body)
         self._endpoint.result_wanted(delivery, node, producer, subscription)
 
+    def _on_call(self, flags: int, body: memoryview) -> None:
+        self._endpoint.calls.arrived(body)
+
+    def _on_returned(self, flags: int, body: memoryview) -> None:
+        self._endpoint.calls.returned(flags, body)
+
     def _on_gone(self, flags: int, body: memoryview) -> None:
         self._endpoint.endpoint_gone(frames.NUMBER.unpack(body)[0])
 
@@ -357,7 +381,9 @@ class Incoming:
         message: Any = wire.decode(body[frames.REQUEST_ID.size :])
         answer: object = None
         if isinstance(message, Membership):
-            endpoint.membership_pushed(message)
+            answer = endpoint.installer.pushed(message, number)
+            if answer is None:
+                return
         elif isinstance(message, StatsWanted):
             answer = endpoint.stats_of(message.channel)
         reply = frames.REQUEST_ID.pack(number) + wire.encode(answer)
@@ -377,8 +403,12 @@ _HANDLERS = {
     frames.CREDIT_WANTED: Incoming._on_credit_wanted,
     frames.RESULT: Incoming._on_result,
     frames.RESULT_WANTED: Incoming._on_result_wanted,
+    frames.CALL: Incoming._on_call,
+    frames.RETURNED: Incoming._on_returned,
     frames.GONE: Incoming._on_gone,
     frames.PATH_RESTORED: Incoming._on_path_restored,
     frames.REPLY: Incoming._on_reply,
     frames.PUSH: Incoming._on_push,
 }
+# Their handlers take the lock themselves, for as long as they need it.
+_UNLOCKED = frozenset({frames.CALL, frames.RETURNED})

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from echannel_ray.errors import NotSerialisable
+from echannel_ray.errors import EChannelError, NotSerialisable
+from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.runtime.crew import Errand, Waiter
+from echannel_ray.runtime.timers import Timer
+from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.deliveries import Delivery
@@ -54,6 +57,7 @@ class LocalEvent(NamedTuple):
     sequence: int
     published_at: float
     delivery: Delivery | None
+    turn: int = 0
 
 
 class LocalGap(NamedTuple):
@@ -62,7 +66,19 @@ class LocalGap(NamedTuple):
     gap: Gap
 
 
-Item = Delivered | LocalEvent | LocalGap
+class PeriodDue(NamedTuple):
+    """The timer of a demodulator is due."""
+
+    turn: int
+
+
+class Told(NamedTuple):
+    """An error of a producer's modulator, in the place of what that would have emitted."""
+
+    error: EChannelError
+
+
+Item = Delivered | LocalEvent | LocalGap | PeriodDue | Told
 
 
 def producer_name(endpoint: int, stream: int) -> str:
@@ -99,10 +115,44 @@ class Mailbox:
         self.closed = False
         self.deleted = False
         self.on_error: Callable[[Any], Any] | None = None
+        # By turns: how often the pair was replaced. Events of earlier turns may be on their way after a `reset`.
+        self.demodulators: dict[int, Any] = {}
+        self.turn = 0
+        self.derived = ""  # what it consumes
+        self._timers: dict[int, Timer] = {}
         self.window_events = WINDOW_EVENTS
         self.local_low_water = WINDOW_EVENTS // 2  # publishers that wait for room are woken here, not at each event
         self._idle_waiters: list[Waiter] = []
         self._at_rest: list[Callable[[], Any]] = []
+
+    def begin_turn(self, turn: int, demodulator: Any) -> None:
+        """Events of this turn, once they come, go through this demodulator (None is none)."""
+        if demodulator is not None:
+            self.demodulators[turn] = demodulator
+            period = getattr(demodulator, "period_seconds", None)
+            if period is not None:
+                self._timers[turn] = self.endpoint.timers.add(period, lambda: self._period_due(turn))
+
+    def turned(self, turn: int) -> None:
+        """From now on this turn counts."""
+        self.turn = turn
+        for earlier in [earlier for earlier in self._timers if earlier < turn]:
+            self.endpoint.timers.remove(self._timers.pop(earlier))
+
+    def turn_failed(self, turn: int) -> None:
+        """A pair could not be installed."""
+        self.demodulators.pop(turn, None)
+        if turn in self._timers:
+            self.endpoint.timers.remove(self._timers.pop(turn))
+
+    def _period_due(self, turn: int) -> None:
+        with self.endpoint.lock:
+            if not self.closed:
+                self.offer(PeriodDue(turn))
+
+    def tell(self, error: EChannelError) -> None:
+        """An error of a producer in this process, in its place; under the endpoint's lock."""
+        self.offer(Told(error))
 
     def offer(self, item: Item) -> None:
         """Something has arrived; called under the endpoint's lock, in order."""
@@ -198,13 +248,16 @@ class Mailbox:
             return 0
         return self.counters.received - self.counters.handled - self.counters.failed
 
-    def totals(self) -> dict[str, int]:
+    def totals(self) -> dict[str, Any]:
         """What a channel's statistics keep of it when it is closed."""
-        return {"events_delivered": self.counters.handled, "events_failed": self.counters.failed}
+        counted = {"events_delivered": self.counters.handled, "events_failed": self.counters.failed}
+        return {"derived": {self.derived: counted}} if self.derived else counted
 
     def close(self) -> None:
         """Take and handle nothing any more; whoever delivered what is in the queue is told."""
         self.closed = True
+        for timer in self._timers.values():
+            self.endpoint.timers.remove(timer)
         while (item := self.pop()) is not None:
             self.discard(item)
         self.endpoint.room_made()
@@ -293,6 +346,27 @@ class Mailbox:
         gap = Gap(producer_name(stream.endpoint, stream.number), item.first, item.gap_last)
         self.counters.dropped += gap.last - gap.first + 1
         return gap
+
+
+def receiver_of(receive: Callable[[Any], Iterable[Any] | None], handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A handler behind a demodulator."""
+
+    def handle(event: Any) -> None:
+        for each in receive(event) or ():
+            handler(each)
+
+    return handle
+
+
+def error_of(notice: Notice) -> EChannelError:
+    """What a notice tells."""
+    try:
+        wire.decode(notice.error)
+    except EChannelError as error:
+        return error
+    except wire.MalformedMessage as error:
+        return EChannelError(f"a producer sent a notice that can't be read: {error}")
+    return EChannelError("a producer sent a notice without an error")
 
 
 def describe(error: BaseException) -> str:

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
+import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PICKLED, PLAIN, encode
-from echannel_ray.protocol import frames
-from echannel_ray.protocol.gathering import Gather
+from echannel_ray.formats.events import OVERHEAD_BYTES, PICKLED, PLAIN, encode
+from echannel_ray.modulation.admission import Admission
 from echannel_ray.protocol.messages import Membership, UnregisterProducer
-from echannel_ray.protocol.streams import NEVER, RAISE, Recipient
+from echannel_ray.protocol.streams import NEVER, RAISE
+from echannel_ray.runtime.branch import Chunk
+from echannel_ray.runtime.branches import Branches
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.draining import Drain
-from echannel_ray.runtime.local import hand_over
-from echannel_ray.runtime.mailbox import Mailbox, producer_name
+from echannel_ray.runtime.granting import Grants, Info
 from echannel_ray.runtime.offload import in_thread
-from echannel_ray.runtime.outgoing import Large
+from echannel_ray.runtime.outlet import Encoded, Outlet
 from echannel_ray.runtime.room import Room
 from echannel_ray.runtime.waiting import deadline_of
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.inline import InlineHost
 
-MAX_EVENT_BYTES = (2 << 30) + (1 << 20)  # 2 GiB, and what serialising adds
 # Above this an event takes the long way, where packs are bounded by bytes; below, the degree bounds them.
 _SMALL_BYTES = 1024
 _LARGEST_SMALL_BYTES = _SMALL_BYTES + OVERHEAD_BYTES
 _FREQUENT_TICKS = 3
+# Where nobody but modulators gets what is published, no pack bounds what they get at once.
+_MOST_TO_MODULATORS = 1023
 
 
 class Publisher:
@@ -46,22 +48,32 @@ class Publisher:
         window_bytes: int,
         max_degree: int,
         interval_seconds: float,
+        derived: str = "",
+        admission: Admission | None = None,
+        services: Mapping[Any, Any] | None = None,
+        delegate: Callable[[str], Any] | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.channel = channel
         self.incarnation = incarnation
-        self.local: tuple[Mailbox, ...] = ()
+        self.derived = derived  # it publishes straight into this derived channel
         self.interval_seconds = interval_seconds
+        self.admission = admission or Admission()
+        self.branches = Branches(self)
+        self.is_halted = False  # while consumers go over to other modulators
         self._gathered_at_tick = -_FREQUENT_TICKS
         self._plain: list[bytes] = []  # published the short way, and not yet absorbed
         self._pickled: list[bytes] = []
         self._plain_room = self._pickled_room = 0  # how many events may be in the two lists; at most one is not 0
+        self._direct: InlineHost | None = None  # which gets objects at once, without a lock of ours
         self._lock = endpoint.lock
         with self._lock:
-            self.stream = endpoint.sender.open_stream(channel, overflow, window_bytes, max_degree)
+            self.outlet = Outlet(endpoint, channel, overflow, window_bytes, max_degree, interval_seconds)
+            self.stream = self.outlet.stream
             endpoint.publishers[self.stream.number] = self
         self.room = Room(self)
-        self.name = producer_name(endpoint.id, self.stream.number)
+        self.name = self.outlet.name
+        self.grants = Grants(services, delegate, Info(self.name, channel, endpoint.namespace, endpoint.node))
 
     # ---- publishing ----
 
@@ -78,7 +90,10 @@ class Publisher:
                 pending.append(event)
                 return True
             return self._gather(event, timeout, PLAIN, event, len(event) + OVERHEAD_BYTES)
-        if self.stream.limit_bytes < 0:
+        if self.stream.limit_bytes < 0 and not self._pickled_room:
+            direct = self._direct
+            if direct is not None and direct.publish(event):
+                return True
             return self._publish(event, timeout)  # type: ignore[no-any-return]
         kind, payload, size = encode(event)
         pending = self._pickled
@@ -96,12 +111,12 @@ class Publisher:
             if self._plain or self._pickled:
                 self.absorb()
             published = stream.published_bytes + size
-            if published > stream.limit_bytes or size > _SMALL_BYTES:
+            if published > stream.limit_bytes or size > _SMALL_BYTES or self.branches:
                 gather = None
             else:
                 gather = stream.gather
                 if gather.stream is not stream or gather.kind != kind:  # type: ignore[union-attr]
-                    self._turn(gather, kind)  # type: ignore[arg-type]
+                    self.outlet.turn(gather, kind)  # type: ignore[arg-type]
                 stream.published_bytes = published
                 events = gather.events  # type: ignore[union-attr]
                 events.append(payload)
@@ -115,16 +130,6 @@ class Publisher:
             endpoint.outgoing.write()
         return True
 
-    def _turn(self, gather: Gather, kind: int) -> None:
-        gather.turn(self.stream, kind)
-        self._see_to_departure(gather)
-
-    def _see_to_departure(self, gather: Gather) -> None:
-        if not gather.due_at:
-            gather.due_at = time.monotonic() + self.interval_seconds
-            if not self.endpoint.crew.ticking:
-                self.endpoint.crew.wake_ticker()
-
     # ---- the short way ----
 
     def _arm(self, kind: int) -> None:
@@ -133,21 +138,44 @@ class Publisher:
 
         Only for a producer that publishes in every few ticks: to look after thousands that seldom do would cost more.
         """
-        stream = self.stream
         crew = self.endpoint.crew
         is_frequent = crew.ticks - self._gathered_at_tick < _FREQUENT_TICKS
         self._gathered_at_tick = crew.ticks
-        room = min(stream.max_degree - 1, (stream.limit_bytes - stream.published_bytes) // _LARGEST_SMALL_BYTES)
-        if is_frequent and room > 0 and crew.ticking:
-            self._plain_room = room if kind == PLAIN else 0
-            self._pickled_room = room if kind == PICKLED else 0
-            self.endpoint.armed[self] = None
+        if is_frequent and crew.ticking:
+            room = self._room_for_small()
+            if room > 0:
+                self._plain_room = room if kind == PLAIN else 0
+                self._pickled_room = room if kind == PICKLED else 0
+                self.endpoint.armed[self] = None
+
+    def _arm_directly(self) -> None:
+        """Let `publish` hand objects to the one inline modulator that gets them, as many as there is room for."""
+        host = self.branches.only_inline()
+        if host is not None and not self.outlet.has_consumers and not self._plain:
+            host.direct_room = self._room_for_small()
+            self._direct = host
+
+    def _room_for_small(self) -> int:
+        """How many of the largest small events everybody has room for."""
+        stream = self.stream
+        most = stream.max_degree - 1
+        limit = stream.limit_bytes - stream.published_bytes
+        if self.branches:
+            limit = self.branches.room_bytes()
+            if stream.recipients:
+                limit = min(limit, stream.limit_bytes - stream.published_bytes)
+            elif most:
+                most = _MOST_TO_MODULATORS
+        return min(most, limit // _LARGEST_SMALL_BYTES)
 
     def disarm(self) -> bool:
         """The next event takes the long way; those that were appended are absorbed later. Under the lock.
 
         Whether it was armed.
         """
+        if self._direct is not None:
+            self._direct.direct_room = 0
+            self._direct = None
         was_armed = bool(self._plain_room or self._pickled_room)
         self._plain_room = self._pickled_room = 0
         return was_armed
@@ -165,6 +193,11 @@ class Publisher:
     def absorb(self) -> bool:
         """Take what was appended into the pack that is being gathered; under the lock. Whether there was anything."""
         there_was = False
+        if self._direct is not None:
+            seen = self._direct.seen_directly()
+            self.endpoint.sender.skip(self.stream, seen)
+        if self.is_halted:
+            return False  # a thread that found it armed was late: that is published after the cut
         # Two lists, since a thread that was about to append may go on after another has armed us for the other kind.
         # What is of the kind that it is not armed for came first.
         lists = [(PICKLED, self._pickled), (PLAIN, self._plain)]
@@ -179,32 +212,13 @@ class Publisher:
         return there_was
 
     def _absorb(self, kind: int, taken: list[bytes]) -> None:
-        stream = self.stream
-        if stream.limit_bytes < 0:
-            self._absorb_singly(kind, taken)
-            return
-        gather = stream.gather
-        assert gather is not None
-        if len(gather.events) + len(taken) > stream.max_degree:
-            self.endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
-        if gather.stream is not stream or gather.kind != kind:
-            self._turn(gather, kind)
-        stream.published_bytes += sum(map(len, taken)) + OVERHEAD_BYTES * len(taken)
-        if gather.events:
-            gather.events += taken
+        size = sum(map(len, taken)) + OVERHEAD_BYTES * len(taken)
+        if self.branches:
+            self.branches.feed(Chunk(kind, taken, None, size))
+        if self.outlet.has_consumers:
+            self.outlet.absorb(kind, taken, size)
         else:
-            gather.events = taken
-        if len(gather.events) >= stream.max_degree:
-            self.endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
-
-    def _absorb_singly(self, kind: int, taken: list[bytes]) -> None:
-        """The stream has changed since. Consumers of this process that are new do not get what was published before."""
-        sender = self.endpoint.sender
-        for payload in taken if not (self.stream.closed or self.stream.deleted) else ():
-            if self.stream.recipients:
-                sender.send_to_all(self.stream, kind, payload, len(payload) + OVERHEAD_BYTES)
-            else:
-                sender.skip(self.stream)
+            self.endpoint.sender.skip(self.stream, len(taken))
 
     # ---- the long way ----
 
@@ -217,7 +231,7 @@ class Publisher:
     ) -> Any:
         """The long way: anything that the short one can't do."""
         deadline = deadline_of(timeout)
-        if encoded is None and self.stream.recipients:
+        if encoded is None and self._needs_bytes:
             encoded = encode(event)
         while True:
             outcome, size = self._attempt(event, encoded, deliver)
@@ -225,16 +239,22 @@ class Publisher:
                 return outcome
             self.room.wait(size, deadline, timeout)
 
+    @property
+    def _needs_bytes(self) -> bool:
+        return bool(self.stream.recipients) or self.branches.need_bytes
+
     def _attempt(self, event: Any, encoded: tuple[int, Any, int] | None, deliver: bool) -> tuple[Any, int]:
         """Publish if there is room: the outcome, or None and the size for which there is none."""
         stream = self.stream
         with self._lock:
             self.check_open()
             self.absorb()
-            if encoded is None and stream.recipients:
+            if encoded is None and self._needs_bytes:
                 encoded = encode(event)
             size = encoded[2] if encoded else OVERHEAD_BYTES
             blockers = self.room.blockers(size)
+            if self.is_halted:
+                return None, size
             if blockers and stream.overflow == RAISE:
                 raise errors.Overloaded(
                     f"the window of {blockers[0]} is full on channel {self.channel!r}: publish less, make its "
@@ -244,50 +264,23 @@ class Publisher:
                 )
             outcome = None if blockers else self._send(event, encoded, deliver)
         self.endpoint.outgoing.write()
+        if self.branches:
+            self.branches.advance()
         return outcome, size
 
-    def _send(self, event: Any, encoded: tuple[int, Any, int] | None, deliver: bool) -> Any:
-        stream = self.stream
-        endpoint = self.endpoint
-        sender = endpoint.sender
-        dropped = False
-        if encoded is not None and stream.recipients:
-            kind, payload, size = encoded
-            if size > MAX_EVENT_BYTES:
-                raise errors.NotSerialisable(
-                    f"an event of {size:,} bytes: the limit is {MAX_EVENT_BYTES:,}; publish it in parts, or put it "
-                    "where both sides can read it and publish where that is",
-                    size=size,
-                )
-            if size - OVERHEAD_BYTES > frames.CHUNK_BYTES:
-                payload = Large(stream, *_as_segments(kind, payload))
-                kind = payload.kind
-            elif kind == BUFFERS:
-                payload = b"".join(payload)
-            special = bool(stream.groups or stream.laggards)
-            sequence, dropped = sender.send_to_all(stream, kind, payload, size)
-        else:
-            special = False
-            sequence = sender.skip(stream)
-        delivery = endpoint.new_delivery() if deliver else None
-        accepted = hand_over(self, event, sequence, delivery)
+    def _send(self, event: Any, encoded: Encoded | None, deliver: bool) -> Any:
+        delivery = self.endpoint.new_delivery() if deliver else None
+        complete = True
+        if self.branches:
+            complete = self.branches.offer(event, encoded, delivery)
+        complete &= self.outlet.send(event, encoded if self.stream.recipients else None, delivery)
         if delivery is not None:
-            reached = [r for r in stream.recipients.values() if _was_sent(r, sequence)]
-            remote = [(r.endpoint, r.subscription) for r in reached]
-            grouped = [endpoint.mailboxes.get(s) for e, s in remote if e == endpoint.id]
-            own = [*self.local, *(mailbox for mailbox in grouped if mailbox is not None)]
-            delivery.expect(remote, accepted, time.monotonic(), own)
-            flows = {(r.route or stream.route).flow for r in reached}  # type: ignore[union-attr]
-            for flow in flows:
-                endpoint.outgoing.flush(flow, delivery.number)
             return delivery
-        for route in stream.routes() if special or stream.laggards else (stream.route,):
-            if route is not None and route.gather:
-                self._see_to_departure(route.gather)
-                is_full = len(route.gather.events) >= stream.max_degree
-                if is_full or route.gather.gathered_bytes >= frames.MAX_PACK_BYTES:
-                    endpoint.outgoing.flush(route.flow)
-        return not dropped and accepted == len(self.local)
+        if encoded is None:
+            self._arm_directly()
+        elif self.branches.may_arm(encoded[0]):
+            self._arm(encoded[0])
+        return complete
 
     # ---- the other calls ----
 
@@ -350,7 +343,7 @@ class Publisher:
         with self._lock:
             self.absorb()
             published = stream.published_bytes + size
-            if published > stream.limit_bytes:
+            if published > stream.limit_bytes or self.branches:
                 return None
             gather = stream.gather
             route = stream.route
@@ -372,23 +365,26 @@ class Publisher:
     def retire(self) -> UnregisterProducer:
         """Close the stream, in its order; what the manager has to be told of it."""
         endpoint = self.endpoint
+        self.branches.settle(last=True)
         with self._lock:
             self.disarm()
             self.absorb()
             endpoint.flush_all()
             totals = self.counters()
             endpoint.sender.close_stream(self.stream)
+            self.branches.leave()
             endpoint.publishers.pop(self.stream.number, None)
             endpoint.armed.pop(self, None)
             endpoint.flush_all()
             endpoint.room.notify_all()
         endpoint.outgoing.write()
+        self.branches.close()
         return UnregisterProducer(self.channel, self.stream.number, totals)
 
     async def apublish(self, event: Any, timeout: float | None = None) -> bool:
         """As `publish`, without holding up the event loop. An event is not published by a call that was cancelled."""
         deadline = deadline_of(timeout)
-        encoded = encode(event) if self.stream.recipients else None
+        encoded = encode(event) if self._needs_bytes else None
         while True:
             outcome, size = self._attempt(event, encoded, deliver=False)
             if outcome is not None:
@@ -418,53 +414,56 @@ class Publisher:
     # ---- membership ----
 
     def apply(self, membership: Membership) -> None:
-        """The consumers of the channel have changed; under the lock."""
-        endpoint = self.endpoint
-        mine = endpoint.id
-        remote = [c for c in membership.consumers if c.endpoint != mine or c.group is not None]
-        local = [
-            endpoint.mailboxes[c.subscription]
-            for c in membership.consumers
-            if c.endpoint == mine and c.group is None and c.subscription in endpoint.mailboxes
-        ]
+        """The consumers of the channel have changed; under the lock. Modulators were made ready before."""
         version = (membership.epoch, membership.version)
         if version > self.stream.version:
             self.absorb()
             self.disarm()
-            self.local = tuple(local)
-            self.stream.has_local_consumers = bool(local)
             # Another incarnation: deleted, and made again before we heard of it.
             deleted = membership.deleted or membership.incarnation != self.incarnation
-            if deleted:
-                remote, self.local = [], ()
-                self.stream.has_local_consumers = False
-            endpoint.sender.membership_changed(self.stream, version, remote, deleted)
+            self.branches.apply(membership, version, deleted)
+
+    @contextlib.contextmanager
+    def halted(self) -> Iterator[None]:
+        """Nothing is published meanwhile: whoever wants to, waits."""
+        with self._lock:
+            self.disarm()
+            self.absorb()
+            self.is_halted = True
+        try:
+            self.branches.advance()
+            yield
+        finally:
+            with self._lock:
+                self.is_halted = False
+                self.endpoint.room.notify_all()
+
+    @property
+    def has_appended(self) -> bool:
+        """Whether there are events that were published the short way, and not absorbed."""
+        return bool(self._plain or self._pickled)
+
+    def outlets(self) -> Iterator[Outlet]:
+        """All that what it publishes may go out by."""
+        yield self.outlet
+        for branch in self.branches:
+            yield branch.outlet
 
     @property
     def is_blocked(self) -> bool:
         """Whether a `publish` waits for room now."""
         return self.room.waiting > 0
 
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> dict[str, Any]:
         """What this producer has done so far; under the lock."""
-        stream = self.stream
         self.absorb()
-        if stream.gather is not None:
-            stream.gather.settle()
-        return {
-            "events_published": stream.next_sequence - 1,
-            "events_dropped": stream.dropped,
-            "packs_sent": stream.packs,
-            "bytes_between_nodes": stream.bytes_between_nodes,
+        counters: dict[str, Any] = {
+            **self.outlet.counters(),
             "blocked_milliseconds": self.room.blocked_milliseconds,
-            "bytes_published": stream.published_bytes - OVERHEAD_BYTES * (stream.next_sequence - 1 - stream.skipped),
         }
-
-
-def _was_sent(recipient: Recipient, sequence: int) -> bool:
-    if recipient.route is None:
-        return True
-    return bool(recipient.sent) and recipient.sent[-1].sequence == sequence
+        if self.branches:
+            counters["derived"] = self.branches.counters()
+        return counters
 
 
 def _is_in_coroutine() -> bool:
@@ -473,12 +472,3 @@ def _is_in_coroutine() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _as_segments(kind: int, payload: Any) -> tuple[int, list[Any]]:
-    if kind == BUFFERS:
-        return kind, payload
-    if type(payload) is bytes:
-        return kind, [payload]
-    # A long string: in chunks it travels as its pickle.
-    return PICKLED, [pickle.dumps(payload, 5)]

@@ -5,19 +5,40 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
-from echannel_ray.errors import ChannelDeleted, Closed
+from echannel_ray.errors import ChannelDeleted, Closed, EChannelError, ModulatorFailed
+from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.runtime.crew import Waiter
-from echannel_ray.runtime.mailbox import Gap, LocalEvent, Mailbox, Message, producer_name, unreadable
+from echannel_ray.runtime.mailbox import (
+    Gap,
+    LocalEvent,
+    Mailbox,
+    Message,
+    PeriodDue,
+    Told,
+    error_of,
+    producer_name,
+    unreadable,
+)
 from echannel_ray.runtime.waiting import deadline_of
 
 
 class Ended(Exception):
     """The subscription was closed, and all iteration over it ends."""
+
+
+class _Raised(Exception):
+    """What came is an error that whoever asks for the next event is to get."""
+
+    def __init__(self, error: EChannelError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class PullMailbox(Mailbox):
@@ -32,6 +53,7 @@ class PullMailbox(Mailbox):
         self._taking = threading.Lock()  # held to hand out, never while a function of the user's runs
         self._item: Delivered | None = None  # the run that is being handed out
         self._next = 0
+        self._ready: deque[Message] = deque()  # of one event, after its demodulator, more than the first
 
     def notify(self) -> None:
         """See `Mailbox`."""
@@ -60,13 +82,20 @@ class PullMailbox(Mailbox):
                 taken = self._take()
             if not isinstance(taken, Exception):
                 return taken
-            self.tell_failure(taken)
+            if not isinstance(taken, _Raised):
+                self.tell_failure(taken)
+            elif isinstance(taken.error, ModulatorFailed):
+                self.report(taken.error)
+            else:
+                raise taken.error  # of this producer nothing more comes: who asks has to know
 
     def _take(self) -> Message | Gap | Exception | None:
         """The next message, or why it could not be read."""
         while True:
             if self.closed:
                 self._raise_ended()
+            if self._ready:
+                return self._ready.popleft()
             item = self._item
             if item is None:
                 fresh = self.pop()
@@ -76,10 +105,21 @@ class PullMailbox(Mailbox):
                     self.discard(fresh)
                     continue
                 if isinstance(fresh, LocalEvent):
-                    self.counters.handled += 1
-                    self.finish_local(fresh, None)
+                    failure = self._receive(
+                        Message(fresh.event, fresh.producer, fresh.sequence, fresh.published_at), fresh.turn
+                    )
+                    self.finish_local(fresh, failure)
                     self._became_idle()
-                    return Message(fresh.event, fresh.producer, fresh.sequence, fresh.published_at)
+                    if failure is not None:
+                        return failure
+                    continue
+                if isinstance(fresh, PeriodDue):
+                    failure = self._period(fresh.turn)
+                    if failure is not None:
+                        return failure
+                    continue
+                if isinstance(fresh, Told):
+                    return _Raised(fresh.error)
                 if isinstance(fresh, Delivered):
                     if fresh.gap_last:
                         gap = self.gap_of(fresh)
@@ -89,37 +129,64 @@ class PullMailbox(Mailbox):
                     continue
                 self.counters.dropped += fresh.gap.last - fresh.gap.first + 1
                 return fresh.gap
-            return self._hand_out(item)
+            failure = self._hand_out(item)
+            if failure is not None:
+                return failure
 
-    def _hand_out(self, item: Delivered) -> Message | Exception:
+    def _receive(self, message: Message, turn: int) -> Exception | None:
+        """Have ready what an event becomes behind its demodulator."""
+        demodulator = self.demodulators.get(turn)
+        if demodulator is None:
+            self._ready.append(message)
+            self.counters.handled += 1
+            return None
+        try:
+            self._ready.extend(replace(message, event=each) for each in demodulator.receive(message.event) or ())
+        except Exception as error:  # the user's
+            self.counters.failed += 1
+            return error
+        self.counters.handled += 1
+        return None
+
+    def _period(self, turn: int) -> Exception | None:
+        try:
+            events = [*(self.demodulators[turn].period() or ())]
+        except Exception as error:  # the user's
+            return error
+        self._ready.extend(Message(event, "", 0, time.time()) for event in events)
+        return None
+
+    def _hand_out(self, item: Delivered) -> Exception | None:
         index = self._next
         event = item.events[index]
         self._next += 1
-        failure = None
+        failure: Exception | None
+        told: _Raised | None = None
         if type(event) is Undecodable:
             failure = unreadable(event)
             self.counters.failed += 1
+        elif type(event) is Notice:
+            failure, told = None, _Raised(error_of(event))
         else:
-            self.counters.handled += 1
+            stream = item.reception.stream
+            message = Message(
+                event,
+                producer_name(stream.endpoint, stream.number),
+                item.first + index,
+                item.published_at,
+                item.redelivered,
+            )
+            failure = self._receive(message, item.turn)
         if self._next == len(item.events):
             self._item = None
             self.finish(item, failure)
             self._became_idle()
-        if failure is not None:
-            return failure
-        stream = item.reception.stream
-        return Message(
-            event,
-            producer_name(stream.endpoint, stream.number),
-            item.first + index,
-            item.published_at,
-            item.redelivered,
-        )
+        return told or failure
 
     def _is_ready(self) -> bool:
         """Whether `take` would not return None."""
         with self._taking:
-            return bool(self._item is not None or self.queue or self.closed)
+            return bool(self._item is not None or self.queue or self.closed or self._ready)
 
     def _raise_ended(self) -> None:
         if self.deleted:

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray.protocol import frames
-from echannel_ray.protocol.streams import BLOCK, RAISE, Recipient
+from echannel_ray.protocol.streams import BLOCK, RAISE, Recipient, SenderStream
 
 if TYPE_CHECKING:
+    from echannel_ray.runtime.outlet import Outlet
     from echannel_ray.runtime.publisher import Publisher
 
 ASK_AGAIN_SECONDS = 0.3
@@ -30,16 +31,31 @@ class Room:
 
     def blockers(self, size: int) -> list[Any]:
         """Who has no room for an event of this size; empty where the policy drops."""
-        stream = self._stream
+        if not self._publisher.branches:
+            return self._of_outlet(self._publisher.outlet, size)
+        blockers = self._of_outlet(self._publisher.outlet, size)
+        for branch in self._publisher.branches:
+            if branch.host is None or not branch.is_wanted:
+                continue
+            if not branch.host.queues:
+                blockers += self._of_outlet(branch.outlet, size + branch.outlet.backlog_bytes)
+            elif branch.outlet.backlog_bytes > self._stream.window_bytes and self._stream.overflow in (BLOCK, RAISE):
+                blockers.append(f"modulator {branch.derived.shipment.name}, which does not keep up")
+        return blockers
+
+    def _of_outlet(self, outlet: Outlet, size: int) -> list[Any]:
+        stream = outlet.stream
         blockers: list[Any] = ["a large event that is leaving"] if stream.chunks else []
         if stream.overflow in (BLOCK, RAISE):
+            if outlet.backlog_bytes > stream.window_bytes:
+                blockers.append("a modulator that does not keep up")
             if stream.route is not None and not stream.fits(size):
                 blockers += [_Consumer(r) for r in stream.full_recipients(size)]
             # A handler may publish into its own channel: it can't wait for itself.
             for name in self._endpoint.sender.full_groups(stream, size) if stream.groups else ():
                 if not any(self._endpoint.is_in_handler_of(m.endpoint, m.subscription) for m in stream.groups[name]):
                     blockers.append(f"group {name!r}")
-            for mailbox in self._publisher.local:
+            for mailbox in outlet.local:
                 if mailbox.local_pending >= mailbox.window_events and not mailbox.is_current_thread():
                     blockers.append("a consumer in this process")
         return blockers
@@ -111,7 +127,7 @@ class Room:
         endpoint = self._endpoint
         if self._stream.closed or self._stream.deleted or endpoint.broken or endpoint.closed:
             return True
-        blockers = self.blockers(size)
+        blockers = ["a change of modulators"] if self._publisher.is_halted else self.blockers(size)
         if blockers and deadline is not None and time.monotonic() >= deadline:
             raise TimeoutError(
                 f"no room for the event on channel {self._stream.channel!r} within {timeout} s: "
@@ -121,7 +137,10 @@ class Room:
 
     def ask_for_credit(self) -> None:
         """Have those who are behind report as soon as they have handled what was sent."""
-        stream = self._stream
+        for outlet in self._publisher.outlets():
+            self._ask_for_credit_of(outlet.stream)
+
+    def _ask_for_credit_of(self, stream: SenderStream) -> None:
         endpoint = self._endpoint
         for recipient in stream.recipients.values():
             mark = recipient.sent[-1].mark if recipient.sent else stream.published_bytes

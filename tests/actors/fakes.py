@@ -13,6 +13,7 @@ from echannel_ray.protocol.messages import (
     ConcentratorInfo,
     Definition,
     Directory,
+    Installed,
     Membership,
     OpenChannel,
     RegisterProducer,
@@ -35,7 +36,7 @@ class FakeConcentrator:
         self._credentials: Credentials
         self._definitions: dict[str, Definition] = {}
         self._streams: set[tuple[int, str, int]] = set()
-        self._consumers: set[tuple[int, str, int, str | None, str]] = set()
+        self._consumers: set[tuple[int, str, int, str | None, str, str, int]] = set()
         self._memberships: dict[tuple[int, str], Membership] = {}
         self._pushes = 0
         self._slow: dict[int, float] = {}
@@ -62,7 +63,7 @@ class FakeConcentrator:
                 known = self._memberships.get((endpoint, pushed.channel))
                 if known is None or (pushed.epoch, pushed.version) > (known.epoch, known.version):
                     self._memberships[endpoint, pushed.channel] = pushed
-                replies.append(None)
+                replies.append(Installed())
             else:
                 replies.append({"events_published": 10, "packing_degree": {"link": 2}})
         return replies
@@ -75,7 +76,7 @@ class FakeConcentrator:
                 endpoint,
                 channel,
                 self._definitions[channel],
-                tuple(key[2] for key in self._streams if key[:2] == (endpoint, channel)),
+                tuple((key[2], "") for key in self._streams if key[:2] == (endpoint, channel)),
                 tuple(key[2:] for key in self._consumers if key[:2] == (endpoint, channel)),
             )
             for endpoint, channel in keys
@@ -116,7 +117,8 @@ class FakeConcentrator:
         elif isinstance(message, RegisterProducer):
             self._streams.add((endpoint, message.channel, message.stream))
         elif isinstance(message, Subscribe):
-            self._consumers.add((endpoint, message.channel, message.subscription, message.group, message.pair))
+            held = (message.subscription, message.group, message.pair, "", message.turn)
+            self._consumers.add((endpoint, message.channel, *held))
         return reply
 
     async def membership(self, endpoint: int, channel: str) -> Membership | None:

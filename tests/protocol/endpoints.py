@@ -13,7 +13,7 @@ from echannel_ray.protocol.receiving import Delivered, Receiver, Reception
 from echannel_ray.protocol.sending import Sender
 from echannel_ray.protocol.streams import BLOCK, NEVER, RAISE, Recipient, SenderStream
 from tests.protocol.network import End, Network
-from tests.protocol.published import Event, Published, Subscription, split
+from tests.protocol.published import Event, Part, Published, Subscription, split
 
 TICK_SECONDS = 0.1
 ASK_SECONDS = 0.25
@@ -205,6 +205,8 @@ class Endpoint:
             source = (each.reception.stream.endpoint, each.reception.stream.number)
             runs = subscription.received.setdefault(source, [])
             runs.append((each.first, each.gap_last or each.first + len(each.events) - 1, bool(each.gap_last)))
+            last = runs[-1][1]
+            subscription.parts.setdefault(source[0], []).append(Part(each.turn, source[1], each.first, last))
             for sequence, event in enumerate(each.events, each.first):
                 assert tuple(event[:3]) == (*source, sequence), (event, source, sequence)
             subscription.queue.append(each)
@@ -387,19 +389,22 @@ class Endpoint:
     def _progress(self) -> None:
         """What waited for acknowledgements or credit may be done now."""
         for published in [*self.published.values()]:
-            stream = published.stream
             if published.finished:
                 continue
-            if published.closing and not published.pending and not published.drains:
+            if published.closing and not published.done and not published.pending and not published.drains:
                 published.drains.append(published.last)
             if published.drains and self.is_drained(published):
                 for sequence in published.drains:
                     self.drained(published, sequence)
                 is_last = published.drains[-1] == published.last
                 published.drains.clear()
-                if published.closing and is_last and not published.pending:
-                    published.finished = True
-                    self.sender.close_stream(stream)
+                published.done = published.closing and is_last and not published.pending
+                family = published.family.streams.values()
+                if all(each.done for each in family):
+                    published.family.end()
+                    for each in family:
+                        each.finished = True
+                        self.sender.close_stream(each.stream)
         self.flush()
 
     def is_drained(self, published: Published) -> bool:

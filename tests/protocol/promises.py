@@ -9,7 +9,7 @@ from echannel_ray.protocol import frames
 from echannel_ray.protocol.streams import BLOCK, RAISE
 
 if TYPE_CHECKING:
-    from tests.protocol.published import Published, Subscription
+    from tests.protocol.published import Family, Part, Published, Subscription
     from tests.protocol.simulation import World
 
 Runs = list[tuple[int, int, bool]]
@@ -23,6 +23,8 @@ def check_drained(published: Published, sequence: int, subscriptions: list[Subsc
             continue
         if subscription.channel != published.stream.channel or subscription.endpoint == published.endpoint:
             continue
+        if subscription.turn:
+            continue
         if subscription.starts.get(source, 1) <= sequence:
             runs = subscription.received.get(source, [])
             assert runs, f"drained, but {subscription.number} has nothing of {source}"
@@ -35,7 +37,7 @@ def check(world: World) -> None:
         for subscription in world.subscriptions:
             if subscription.channel != published.stream.channel or subscription.endpoint == published.endpoint:
                 continue
-            if subscription.group is None:
+            if subscription.group is None and not subscription.turn:
                 _check_plain(published, subscription)
         groups = {s.group for s in world.subscriptions if s.group and s.channel == published.stream.channel}
         for group in groups:
@@ -45,7 +47,38 @@ def check(world: World) -> None:
                 if s.group == group and s.channel == published.stream.channel and s.endpoint != published.endpoint
             ]
             _check_group(world, published, group, members)
+    for family in {id(published.family): published.family for published in world.published}.values():
+        for subscription in world.subscriptions:
+            if subscription.group is None and subscription.endpoint != family.endpoint:
+                _check_parts(family, subscription)
     _check_nothing_kept(world)
+
+
+def _check_parts(family: Family, subscription: Subscription) -> None:
+    """Each part of what is published goes to the pair that had its turn, in order, and completely."""
+    who = (subscription.endpoint, subscription.number)
+    streams = {published.stream.number: published for published in family.streams.values()}
+    first = next(iter(streams.values()))
+    wanted = [
+        part._replace(last=streams[part.stream].last) if part.last < 0 else part for part in family.parts.get(who, [])
+    ]
+    wanted = [part for part in wanted if part.last >= part.first]
+    got: list[Part] = []
+    for part in subscription.parts.get(family.endpoint, []):
+        if got and (got[-1].turn, got[-1].stream, got[-1].last + 1) == (part.turn, part.stream, part.first):
+            got[-1] = got[-1]._replace(last=part.last)
+        elif part.stream in streams:
+            got.append(part)
+    story = f"subscription {subscription.number} of e{subscription.endpoint}: of {wanted} it got {got}"
+    if subscription.closed or subscription.dead or first.killed:
+        wanted = wanted[: len(got)]
+        if got and wanted:
+            assert got[-1].last <= wanted[-1].last, story
+            wanted[-1] = wanted[-1]._replace(last=got[-1].last)
+    assert got == wanted, story
+    if first.stream.overflow in (BLOCK, RAISE):
+        for number in streams:
+            assert not any(run[2] for run in subscription.received.get((family.endpoint, number), [])), story
 
 
 def _check_plain(published: Published, subscription: Subscription) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowSender
@@ -26,14 +26,62 @@ class Published:
         self.pending: deque[int] = deque()  # publishes that wait for room
         self.killed = False
         self.closing = False
+        self.done = False  # and waits for the others of its family
         self.finished = False
         self.flow_marks: dict[FlowSender, int] = {}  # the last pack of each flow that carries an event of this stream
         self.drains: list[int] = []  # sequences; each is checked when the stream says that it is drained
         self.group_start: dict[str, int] = {}  # sequence from which on a group may rely on getting everything
+        self.family = Family({stream.channel: self})
 
     @property
     def last(self) -> int:
         return len(self.sizes)
+
+
+class Part(NamedTuple):
+    """What a subscription gets of one producer with one turn of its pair: these events of one stream."""
+
+    turn: int
+    stream: int
+    first: int
+    last: int
+
+
+class Family:
+    """The streams of one producer, by channel: what it puts on a channel and on those that are derived from it."""
+
+    def __init__(self, streams: dict[str, Published]) -> None:
+        self.streams = streams
+        self.version = 0
+        self.places: dict[tuple[int, int], tuple[str, int]] = {}  # (endpoint, subscription): channel, turn
+        self.parts: dict[tuple[int, int], list[Part]] = {}  # what each was to get, by the cuts that there were
+        for published in streams.values():
+            published.family = self
+
+    @property
+    def endpoint(self) -> int:
+        return next(iter(self.streams.values())).endpoint
+
+    def cut(self, places: dict[tuple[int, int], tuple[str, int]]) -> None:
+        """From here on these subscriptions are served, from these streams."""
+        for who, place in [*self.places.items()]:
+            if places.get(who) != place:
+                self.end_part(who)
+        for who, (channel, turn) in places.items():
+            if who not in self.places and channel in self.streams:
+                self.places[who] = (channel, turn)
+                published = self.streams[channel]
+                self.parts.setdefault(who, []).append(Part(turn, published.stream.number, published.last + 1, -1))
+
+    def end_part(self, who: tuple[int, int]) -> None:
+        channel, _ = self.places.pop(who)
+        parts = self.parts[who]
+        parts[-1] = parts[-1]._replace(last=self.streams[channel].last)
+
+    def end(self) -> None:
+        """Nothing more is published."""
+        for who in [*self.places]:
+            self.end_part(who)
 
 
 class Subscription:
@@ -48,6 +96,8 @@ class Subscription:
         self.received: dict[tuple[int, int], list[tuple[Any, ...]]] = {}  # by stream: (first, last, is gap)
         self.handled: dict[tuple[int, int], list[tuple[int, bool]]] = {}
         self.starts: dict[tuple[int, int], int] | None = None  # by stream, once `subscribe` has returned
+        self.turn = 0
+        self.parts: dict[int, list[Part]] = {}  # by endpoint: what has arrived
         self.paused = False
         self.busy = False
         self.closed = False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 
 from echannel_ray.protocol import frames
@@ -11,7 +13,7 @@ from echannel_ray.protocol.relay import Relay
 from tests.protocol.endpoints import Endpoint
 from tests.protocol.network import End, Network
 from tests.protocol.promises import check_drained
-from tests.protocol.published import Published, Subscription
+from tests.protocol.published import Family, Published, Subscription
 
 
 class Node:
@@ -39,7 +41,7 @@ class World:
         self.subscriptions: list[Subscription] = []
         self.deaths = 0
         self.is_healed = False
-        self._consumers: dict[str, dict[tuple[int, int], Consumer]] = {}
+        self._consumers: dict[tuple[int, int], Consumer] = {}  # `derived` is the channel
         self._version = 0
         self._waiting: list[tuple[Subscription, int]] = []
         self._next_endpoint = 1
@@ -147,14 +149,20 @@ class World:
         self._connect_endpoint(endpoint)
         return endpoint
 
-    def open_stream(self, endpoint: Endpoint, channel: str, overflow: str, window_bytes: int) -> Published:
+    def open_stream(self, endpoint: Endpoint, channel: str, overflow: str, window_bytes: int) -> Family:
         """A producer is made: it has the consumers before it publishes."""
-        stream = endpoint.sender.open_stream(channel, overflow, window_bytes, 64)
-        published = Published(endpoint.number, stream)
-        endpoint.published[stream.number] = published
-        self.published.append(published)
-        self._apply(published, self._version, self._listed(channel, endpoint))
-        return published
+        return self.open_family(endpoint, [channel], overflow, window_bytes)
+
+    def open_family(self, endpoint: Endpoint, channels: Iterable[str], overflow: str, window_bytes: int) -> Family:
+        """A producer that has a stream for each of these channels."""
+        streams = {}
+        for channel in channels:
+            stream = endpoint.sender.open_stream(channel, overflow, window_bytes, 64)
+            streams[channel] = endpoint.published[stream.number] = Published(endpoint.number, stream)
+        self.published += streams.values()
+        family = Family(streams)
+        self._apply(family, self._version, [*self._consumers.values()])
+        return family
 
     def _drained(self, published: Published, sequence: int) -> None:
         self.network.note("drained", f"e{published.endpoint}", detail=(published.stream.number, sequence))
@@ -169,9 +177,8 @@ class World:
         self.subscriptions.append(subscription)
         endpoint.subscriptions[number] = subscription
         endpoint.receiver.subscription_opened(number)
-        consumer = Consumer(endpoint.node, endpoint.number, number, group)
-        self._consumers.setdefault(channel, {})[endpoint.number, number] = consumer
-        self._push(channel)
+        self._consumers[endpoint.number, number] = Consumer(endpoint.node, endpoint.number, number, group, channel)
+        self._push()
         self._waiting.append((subscription, self._version))
         self._confirm()
         return subscription
@@ -179,26 +186,49 @@ class World:
     def unsubscribe(self, subscription: Subscription) -> None:
         """A subscription is closed, with whatever it has not handled."""
         self.endpoints[subscription.endpoint].close_subscription(subscription)
-        self._consumers[subscription.channel].pop((subscription.endpoint, subscription.number), None)
-        self._push(subscription.channel)
+        self._consumers.pop((subscription.endpoint, subscription.number), None)
+        self._push()
 
-    def _listed(self, channel: str, endpoint: Endpoint) -> list[Consumer]:
-        return [c for c in self._consumers.get(channel, {}).values() if c.endpoint != endpoint.number]
+    def reset(self, subscription: Subscription, channel: str) -> None:
+        """A subscription goes over to another pair: on this channel, which may be the one that it is on."""
+        who = (subscription.endpoint, subscription.number)
+        consumer = self._consumers.get(who)
+        if consumer is not None:
+            subscription.turn += 1
+            subscription.channel = channel
+            self._consumers[who] = replace(consumer, derived=channel, turn=subscription.turn)
+            self._push()
 
-    def _push(self, channel: str) -> None:
+    def _push(self) -> None:
         self._version += 1
-        for published in self.published:
-            if published.stream.channel == channel and not published.killed and not published.finished:
-                listed = self._listed(channel, self.endpoints[published.endpoint])
-                self.network.after(0.2 * self.rng.random() ** 2, self._apply, published, self._version, listed)
+        consumers = [*self._consumers.values()]
+        for family in {id(published.family): published.family for published in self.published}.values():
+            first = next(iter(family.streams.values()))
+            if not first.killed and not first.finished:
+                self.network.after(0.2 * self.rng.random() ** 2, self._apply, family, self._version, consumers)
 
-    def _apply(self, published: Published, version: int, consumers: list[Consumer]) -> None:
-        endpoint = self.endpoints[published.endpoint]
-        if endpoint.dead:
+    def _apply(self, family: Family, version: int, consumers: list[Consumer]) -> None:
+        endpoint = self.endpoints[family.endpoint]
+        streams = [*family.streams.values()]
+        if endpoint.dead or version < family.version or streams[0].finished:
             return
-        endpoint.sender.membership_changed(published.stream, (1, version), consumers)
-        self.network.note("membership", f"e{endpoint.number}", detail=(published.stream.number, version))
-        endpoint.pump(published)
+        family.version = version
+        remote = [consumer for consumer in consumers if consumer.endpoint != endpoint.number]
+        after = {}
+        for each in remote:
+            who = (each.endpoint, each.subscription)
+            channel, _ = family.places.get(who, (each.derived, 0))
+            if channel != each.derived:
+                trace = endpoint.sender.trace_of(family.streams[channel].stream, *who)
+                if trace is not None:
+                    after[who] = trace
+        family.cut({(each.endpoint, each.subscription): (each.derived, each.turn) for each in remote})
+        for published in self.rng.sample(streams, len(streams)):
+            own = [each for each in remote if each.derived == published.stream.channel]
+            endpoint.sender.membership_changed(published.stream, (1, version), own, after=after)
+        self.network.note("membership", f"e{endpoint.number}", detail=(streams[0].stream.number, version, after))
+        for published in streams:
+            endpoint.pump(published)
         endpoint.flush()
         self._confirm()
 
@@ -243,12 +273,11 @@ class World:
         self.network.after(0.05 + 0.4 * self.rng.random(), self._deregister, endpoint)
 
     def _deregister(self, endpoint: Endpoint) -> None:
-        for channel, consumers in self._consumers.items():
-            mine = [key for key in consumers if key[0] == endpoint.number]
-            for key in mine:
-                del consumers[key]
-            if mine:
-                self._push(channel)
+        mine = [key for key in self._consumers if key[0] == endpoint.number]
+        for key in mine:
+            del self._consumers[key]
+        if mine:
+            self._push()
         self._confirm()
 
     def kill_relay(self, node: Node, seconds: float | None) -> None:

@@ -118,9 +118,40 @@ class Script:
             self.world.pause(self.rng.choice(self.world.subscriptions), 3 * self.rng.random())
 
 
-def run(seed: int, faults: tuple[str, ...], fault_rate: float, policies: tuple[str, ...]) -> None:
+class ResetScript(Script):
+    """Producers have a stream for each of three channels, and subscriptions go over from one to another."""
+
+    def __init__(self, seed: int, faults: tuple[str, ...], fault_rate: float, policies: tuple[str, ...]) -> None:
+        super().__init__(seed, faults, fault_rate, policies)
+        self.grouped = False
+        for _ in range(self.rng.choice((1, 5, 20))):
+            self.world.network.at(self.lasts * self.rng.random(), self.reset)
+
+    def open(self) -> None:
+        self.channels = ("a", "b", "c")
+        endpoint = self._endpoint()
+        if endpoint is not None:
+            window = self.rng.choice((60, 300, 2000, 700_000))
+            self.world.open_family(endpoint, self.channels, self.rng.choice(self.policies), window)
+
+    def finish(self) -> None:
+        published = self._published()
+        if published is not None:
+            for each in published.family.streams.values():
+                each.closing = True
+            self.world.endpoints[published.endpoint].wake()
+
+    def reset(self) -> None:
+        usable = [s for s in self.world.subscriptions if not (s.closed or s.dead or s.group)]
+        for subscription in self.rng.sample(usable, min(len(usable), self.rng.choice((1, 1, 3)))):
+            self.world.reset(subscription, self.rng.choice(self.channels))
+
+
+def run(
+    seed: int, faults: tuple[str, ...], fault_rate: float, policies: tuple[str, ...], kind: type[Script] = Script
+) -> None:
     """One seed; a failure says which, and what happened last."""
-    script = Script(seed, faults, fault_rate, policies)
+    script = kind(seed, faults, fault_rate, policies)
     try:
         script.run()
     except Exception as error:
@@ -142,3 +173,17 @@ def test_every_event_arrives_once_and_in_order(faults: str, rate: float) -> None
 def test_what_is_dropped_is_told_in_its_place(rate: float) -> None:
     for seed in seeds():
         run(seed, FAULTS["everything"] if seed % 2 else FAULTS["handlers"], rate, (DROP_NEWEST, DROP_OLDEST, BLOCK))
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+@pytest.mark.parametrize("rate", [0.0, 0.08], ids=["clean", "lossy"])
+def test_each_pair_gets_its_part(faults: str, rate: float) -> None:
+    for seed in seeds():
+        run(seed, FAULTS[faults], rate, (BLOCK, BLOCK, RAISE), ResetScript)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.08], ids=["clean", "lossy"])
+def test_what_is_dropped_is_told_to_the_pair_that_had_its_turn(rate: float) -> None:
+    for seed in seeds():
+        faults = FAULTS["everything"] if seed % 2 else FAULTS["handlers"]
+        run(seed, faults, rate, (DROP_NEWEST, DROP_OLDEST), ResetScript)

@@ -4,12 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from echannel_ray.errors import ChannelDeleted, Disconnected, InvalidName, ModulatorRefused, TypeMismatch
-from echannel_ray.protocol.membership import CHANNEL_TRANSITIONS, ChannelBook, PushMembership, RecordDefinition
+from echannel_ray.protocol.membership import ChannelBook, PushMembership, RecordDefinition
 from echannel_ray.protocol.messages import (
     Consumer,
     Definition,
@@ -18,6 +15,7 @@ from echannel_ray.protocol.messages import (
     OpenChannel,
     RegisterProducer,
     Registrations,
+    Shipment,
     Subscribe,
     UnregisterProducer,
     Unsubscribe,
@@ -33,9 +31,15 @@ def compare(channel: str, defined: Any, asked: Any) -> None:
         raise TypeMismatch(f"{channel}: {defined} is not {asked}", channel=channel, field="price")
 
 
+def identify(shipment: Shipment) -> str:
+    if shipment.code == b"senseless":
+        raise ModulatorRefused("no modulator", reason="test")
+    return shipment.code.hex()
+
+
 @pytest.fixture
 def book() -> Iterator[ChannelBook]:
-    made = ChannelBook(100, compare)
+    made = ChannelBook(100, compare, identify)
     yield made
     made.validate()
 
@@ -135,9 +139,9 @@ def test_a_deleted_channel_is_gone_for_its_handles_and_free_for_a_new_one(book):
 
 
 def test_incarnations_rise_across_restarts():
-    first = ChannelBook(100, compare)
+    first = ChannelBook(100, compare, identify)
     old = open_channel(first)
-    second = ChannelBook(101, compare)
+    second = ChannelBook(101, compare, identify)
     assert open_channel(second).incarnation > old.incarnation
 
 
@@ -150,7 +154,7 @@ def test_who_is_gone_takes_part_in_nothing_and_is_refused(book):
     assert instructions == [PushMembership("c", book.membership("c").version, ((NODE, PRODUCER),))]
     with pytest.raises(Disconnected):
         subscribe(book)  # it asked before it died
-    late = Registrations(OTHER_NODE, CONSUMER, "c", book.definitions()[0], (), ((7, None, ""),))
+    late = Registrations(OTHER_NODE, CONSUMER, "c", book.definitions()[0], (), ((7, None, "", "", 0),))
     assert book.registrations_reported(late) == []
     assert book.endpoint_gone(CONSUMER) == []
 
@@ -163,7 +167,7 @@ def test_a_node_that_reports_is_back(book):
     assert book.addresses("c") == {(NODE, PRODUCER)}
     with pytest.raises(Disconnected):
         subscribe(book)
-    book.registrations_reported(Registrations(OTHER_NODE, CONSUMER, "c", definition, (), ((7, None, ""),)))
+    book.registrations_reported(Registrations(OTHER_NODE, CONSUMER, "c", definition, (), ((7, None, "", "", 0),)))
     assert (OTHER_NODE, CONSUMER) in book.addresses("c")
     book.node_gone(OTHER_NODE)
     book.nodes_present([OTHER_NODE])
@@ -174,10 +178,10 @@ def test_reports_rebuild_a_book(book):
     definition = open_channel(book, schema=SCHEMA)
     produce(book)
     subscribe(book, "g", "p")
-    rebuilt = ChannelBook(200, compare)
+    rebuilt = ChannelBook(200, compare, identify)
     reports = [
-        Registrations(NODE, PRODUCER, "c", definition, (1,), ()),
-        Registrations(OTHER_NODE, CONSUMER, "c", definition, (), ((7, "g", "p"),)),
+        Registrations(NODE, PRODUCER, "c", definition, ((1, ""),), ()),
+        Registrations(OTHER_NODE, CONSUMER, "c", definition, (), ((7, "g", "p", "", 0),)),
     ]
     assert rebuilt.registrations_reported(reports[0])[0] == RecordDefinition(definition)
     pushes = rebuilt.registrations_reported(reports[1])
@@ -195,7 +199,7 @@ def test_who_missed_a_deletion_is_told_again(book):
     old = open_channel(book)
     produce(book)
     book.requested(NODE, PRODUCER, DeleteChannel("c"))
-    report = Registrations(NODE, PRODUCER, "c", old, (1,), ())
+    report = Registrations(NODE, PRODUCER, "c", old, ((1, ""),), ())
     deleted = book.membership("c")
     assert book.registrations_reported(report) == [PushMembership("c", deleted.version, ((NODE, PRODUCER),))]
     new = open_channel(book)
@@ -211,170 +215,3 @@ def test_a_recovered_definition_does_not_bring_back_what_was_deleted(book):
     book.requested(NODE, PRODUCER, DeleteChannel("c"))
     book.definitions_recovered([old])
     assert book.state("c") == "deleted"
-
-
-NAMES = st.sampled_from(["a", "b"])
-ENDPOINTS = st.integers(1, 6)
-NUMBERS = st.integers(1, 2)
-GROUPS = st.sampled_from([None, "g"])
-PAIRS = st.sampled_from(["", "p"])
-
-
-def node_of(endpoint: int) -> int:
-    return endpoint % 3
-
-
-class BookAgainstModel(RuleBasedStateMachine):
-    """The model is what the endpoints themselves know; a restart rebuilds the book from that."""
-
-    @initialize()
-    def start(self) -> None:
-        self.book = ChannelBook(1, compare)
-        self.definitions: dict[str, Definition] = {}
-        self.old_handles: list[Definition] = []
-        self.producers: set[tuple[str, int, int]] = set()
-        self.consumers: dict[tuple[str, int, int], tuple[str | None, str]] = {}
-        self.gone: set[int] = set()
-        self.seen: dict[str, tuple[int, int]] = {}
-
-    def expect(self, endpoint: int, request: Any, *errors: type[Exception]) -> bool:
-        """Send it, twice at times; whether it was granted. It must raise if and only if one of the errors is given."""
-        if endpoint in self.gone:
-            errors = (Disconnected,)
-        before = self.book.state(request.channel)
-        if errors:
-            with pytest.raises(errors):
-                self.book.requested(node_of(endpoint), endpoint, request)
-            return False
-        answers = [self.book.requested(node_of(endpoint), endpoint, request) for _ in range(2)]
-        assert answers[0][0] == answers[1][0]
-        event = {OpenChannel: "opened", DeleteChannel: "deleted"}.get(type(request))
-        if event is not None:
-            assert self.book.state(request.channel) == CHANNEL_TRANSITIONS.get((before, event), before)
-        return True
-
-    def missing(self, channel: str) -> tuple[type[Exception], ...]:
-        return () if channel in self.definitions else (ChannelDeleted,)
-
-    @rule(channel=NAMES, endpoint=ENDPOINTS, schema=st.sampled_from([None, SCHEMA]))
-    def open(self, channel, endpoint, schema):
-        known = self.definitions.get(channel)
-        mismatch = known is not None and schema is not None and known.type_schema != schema
-        if self.expect(endpoint, OpenChannel(channel, schema, {}), *((TypeMismatch,) if mismatch else ())):
-            found = {definition.channel: definition for definition in self.book.definitions()}[channel]
-            assert known in (None, found)
-            assert all(found.incarnation > old.incarnation for old in self.old_handles if old.channel == channel)
-            self.definitions[channel] = found
-
-    @rule(channel=NAMES, endpoint=ENDPOINTS)
-    def delete(self, channel, endpoint):
-        if self.expect(endpoint, DeleteChannel(channel)) and channel in self.definitions:
-            self.old_handles.append(self.definitions.pop(channel))
-            self.producers = {key for key in self.producers if key[0] != channel}
-            self.consumers = {key: value for key, value in self.consumers.items() if key[0] != channel}
-
-    @rule(channel=NAMES, endpoint=ENDPOINTS, stream=NUMBERS)
-    def register(self, channel, endpoint, stream):
-        if self.expect(endpoint, RegisterProducer(channel, stream), *self.missing(channel)):
-            self.producers.add((channel, endpoint, stream))
-
-    @rule(channel=NAMES, endpoint=ENDPOINTS, stream=NUMBERS)
-    def unregister(self, channel, endpoint, stream):
-        if self.expect(endpoint, UnregisterProducer(channel, stream, {})):
-            self.producers.discard((channel, endpoint, stream))
-
-    @rule(channel=NAMES, endpoint=ENDPOINTS, number=NUMBERS, group=GROUPS, pair=PAIRS)
-    def subscribe(self, channel, endpoint, number, group, pair):
-        key = (channel, endpoint, number)
-        others = [v for k, v in self.consumers.items() if k != key and k[0] == channel and v[0] == group]
-        refused = group is not None and any(other_pair != pair for _, other_pair in others)
-        errors = self.missing(channel) or ((ModulatorRefused,) if refused else ())
-        if self.expect(endpoint, Subscribe(channel, number, group, pair), *errors):
-            self.consumers[key] = (group, pair)
-
-    @rule(channel=NAMES, endpoint=ENDPOINTS, number=NUMBERS)
-    def unsubscribe(self, channel, endpoint, number):
-        if self.expect(endpoint, Unsubscribe(channel, number, {})):
-            self.consumers.pop((channel, endpoint, number), None)
-
-    @precondition(lambda self: self.old_handles)
-    @rule(data=st.data(), endpoint=ENDPOINTS)
-    def use_an_old_handle(self, data, endpoint):
-        old = data.draw(st.sampled_from(self.old_handles))
-        self.expect(endpoint, RegisterProducer(old.channel, 1, old.incarnation), ChannelDeleted)
-        if endpoint not in self.gone:
-            before = self.book.state(old.channel)
-            self.book.registrations_reported(Registrations(node_of(endpoint), endpoint, old.channel, old, (1,), ()))
-            # A manager that was restarted since has forgotten the deletion: everybody had confirmed it before.
-            if before == "absent":
-                self.book.requested(node_of(endpoint), endpoint, DeleteChannel(old.channel))
-
-    @rule(endpoint=ENDPOINTS)
-    def die(self, endpoint):
-        self.gone.add(endpoint)
-        self.book.endpoint_gone(endpoint)
-        self.forget({endpoint})
-
-    @rule(node=st.integers(0, 2))
-    def lose_node(self, node):
-        lost = {endpoint for endpoint in range(1, 7) if node_of(endpoint) == node}
-        self.book.node_gone(node)
-        for endpoint in lost - self.gone:
-            with pytest.raises(Disconnected):
-                self.book.requested(node, endpoint, OpenChannel("a", None, {}))
-        self.forget(lost)
-        self.book.nodes_present([node])
-
-    def forget(self, endpoints: set[int]) -> None:
-        self.producers = {key for key in self.producers if key[1] not in endpoints}
-        self.consumers = {key: value for key, value in self.consumers.items() if key[1] not in endpoints}
-
-    @rule(recovered=st.booleans())
-    def restart(self, recovered):
-        """Without the name server's copy, idle channels are lost: then its restart has come at the same time."""
-        self.book = ChannelBook(self.book.epoch + 1, compare)
-        if recovered:
-            self.book.definitions_recovered(self.definitions.values())
-        else:
-            used = {key[0] for key in (*self.producers, *self.consumers)}
-            self.old_handles += [self.definitions.pop(name) for name in self.definitions.keys() - used]
-        for endpoint in self.gone:
-            self.book.endpoint_gone(endpoint)
-        for reported in self.reports():
-            self.book.registrations_reported(reported)
-            self.book.registrations_reported(reported)
-
-    def reports(self) -> list[Registrations]:
-        return [
-            Registrations(
-                node_of(endpoint),
-                endpoint,
-                channel,
-                self.definitions[channel],
-                tuple(key[2] for key in self.producers if key[:2] == (channel, endpoint)),
-                tuple((key[2], *value) for key, value in self.consumers.items() if key[:2] == (channel, endpoint)),
-            )
-            for channel, endpoint in {key[:2] for key in (*self.producers, *self.consumers)}
-        ]
-
-    @invariant()
-    def the_book_agrees(self) -> None:
-        self.book.validate()
-        assert self.book.channels() == sorted(self.definitions)
-        for channel in self.definitions:
-            membership = self.book.membership(channel)
-            assert membership is not None
-            expected = {
-                Consumer(node_of(endpoint), endpoint, number, group)
-                for (name, endpoint, number), (group, _) in self.consumers.items()
-                if name == channel
-            }
-            assert set(membership.consumers) == expected
-            mine = {(node_of(key[1]), key[1]) for key in (*self.producers, *self.consumers) if key[0] == channel}
-            assert self.book.addresses(channel) == mine
-            assert (membership.epoch, membership.version) >= self.seen.get(channel, (0, 0))
-            self.seen[channel] = (membership.epoch, membership.version)
-
-
-TestBookAgainstModel = BookAgainstModel.TestCase
-TestBookAgainstModel.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

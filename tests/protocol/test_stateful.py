@@ -31,7 +31,7 @@ class Simulation(RuleBasedStateMachine):
         for node in self.world.nodes:
             endpoint = self.world.start_endpoint(node)
             self.world.subscribe(endpoint, "a", group)
-            self.world.open_stream(endpoint, "a", policy, 500)
+            self.world.open_family(endpoint, ["a", "b"], policy, 500)
 
     def _pick(self, items, index):
         usable = [*items]
@@ -52,8 +52,8 @@ class Simulation(RuleBasedStateMachine):
     @rule(index=indexes, policy=st.sampled_from(OVERFLOW_POLICIES), window=st.sampled_from([50, 500, 10**6]))
     def open_stream(self, index: int, policy: str, window: int) -> None:
         endpoint = self._endpoint(index)
-        if endpoint is not None and len(self.world.published) < 6:
-            self.world.open_stream(endpoint, "a", policy, window)
+        if endpoint is not None and len(self.world.published) < 10:
+            self.world.open_family(endpoint, ["a", "b"], policy, window)
 
     @rule(index=indexes, group=st.sampled_from([None, None, "g"]))
     def subscribe(self, index: int, group: str | None) -> None:
@@ -85,7 +85,8 @@ class Simulation(RuleBasedStateMachine):
     def close_stream(self, index: int) -> None:
         published = self._published(index)
         if published is not None:
-            published.closing = True
+            for each in published.family.streams.values():
+                each.closing = True
             self.world.endpoints[published.endpoint].wake()
 
     @rule(index=indexes)
@@ -93,6 +94,13 @@ class Simulation(RuleBasedStateMachine):
         subscription = self._pick((s for s in self.world.subscriptions if not s.closed and not s.dead), index)
         if subscription is not None:
             self.world.unsubscribe(subscription)
+
+    @rule(index=indexes, channel=st.sampled_from(["a", "b"]))
+    def reset_subscription(self, index: int, channel: str) -> None:
+        usable = (s for s in self.world.subscriptions if not (s.closed or s.dead or s.group))
+        subscription = self._pick(usable, index)
+        if subscription is not None:
+            self.world.reset(subscription, channel)
 
     @rule(index=indexes, seconds=st.sampled_from([0.1, 2.0]))
     def pause_handler(self, index: int, seconds: float) -> None:

@@ -32,7 +32,7 @@ class FakeEndpoint:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.crew = Crew("fake", ScriptedLink())
-        self.undecodable_seen = False
+        self.peculiar_seen = False
         self.broken = None
         self.handled: list[tuple[int, bytes]] = []
         self.abandoned: list[Mailbox] = []
@@ -171,7 +171,8 @@ def test_on_error_of_a_deleted_channel_does_not_hold_up_the_ticker(endpoint):
 
 class TestDropping:
     def publisher(self, mailbox: Mailbox, overflow: str, name: str = PRODUCER) -> Any:
-        return SimpleNamespace(local=(mailbox,), name=name, stream=SimpleNamespace(overflow=overflow, dropped=0))
+        stream = SimpleNamespace(overflow=overflow, dropped=0)
+        return SimpleNamespace(local=(mailbox,), turns={}, name=name, stream=stream)
 
     @pytest.mark.usefixtures("switching")
     @pytest.mark.parametrize("overflow", [DROP_NEWEST, DROP_OLDEST])

@@ -1,0 +1,338 @@
+"""One derived channel at one producer: events come in from the channel that it is derived from, pass the modulator, and
+go out to its own consumers.
+
+Locks: `mutex` is held while the modulator works, the endpoint's lock never is. Whoever holds both took `mutex` first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors
+from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, decode, encode
+from echannel_ray.protocol.messages import Derived, ModulatorGone
+from echannel_ray.runtime.crew import Errand
+from echannel_ray.runtime.deliveries import Emission
+from echannel_ray.runtime.outlet import NOTHING, Encoded, Outlet, joined
+from echannel_ray.transport import wire
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.publisher import Publisher
+
+# Where a modulator keeps a queue of its own, so much may be under way: what it decides at the last moment is to be of
+# use while consumers are slow.
+QUEUEING_WINDOW_BYTES = 64 << 10
+_SMALL_BYTES = 1024
+_DEQUEUED_AT_ONCE = 32
+
+
+class Chunk:
+    """Events that came together: as bytes of one kind, as objects, or both."""
+
+    __slots__ = ("emission", "kind", "objects", "payloads", "size_bytes")
+
+    def __init__(
+        self,
+        kind: int,
+        payloads: list[Any] | None,
+        objects: list[Any] | None,
+        size_bytes: int,
+        emission: Emission | None = None,
+    ) -> None:
+        self.kind = kind
+        self.payloads = payloads
+        self.objects = objects
+        self.size_bytes = size_bytes
+        self.emission = emission
+
+    def __len__(self) -> int:
+        return len(self.payloads if self.payloads is not None else self.objects)  # type: ignore[arg-type]
+
+    def as_objects(self) -> list[Any]:
+        """The events themselves; those of this producer's own making only are unpickled."""
+        if self.objects is None:
+            assert self.payloads is not None
+            kind = self.kind
+            self.objects = self.payloads if not kind else [decode(kind, joined(each)) for each in self.payloads]
+        return self.objects
+
+    def as_payloads(self) -> tuple[bytes, list[Any]]:
+        """The kinds and bytes of the events."""
+        if self.payloads is None:
+            assert self.objects is not None
+            encoded = [encode(each) for each in self.objects]
+            return bytes(each[0] for each in encoded), [_payload(*each) for each in encoded]
+        if self.kind == BUFFERS:
+            return bytes((BUFFERS,)), [joined(each) for each in self.payloads]
+        return bytes((self.kind,)) if self.kind else b"", self.payloads
+
+
+class Host:
+    """Where a modulator runs; see `inline` and `isolated`."""
+
+    queues = False  # whether it overrides `dequeue`
+
+    def advance(self) -> None:
+        """Work on what waits, or have it worked on. Without any lock."""
+        raise NotImplementedError
+
+    def settle(self, last: bool) -> None:
+        """Return when all that has been fed is worked on, and what was held back is emitted. Without any lock."""
+        raise NotImplementedError
+
+    def pump(self) -> None:
+        """There may be room again for what waits in the modulator's own queue. Without any lock."""
+
+    def close(self) -> None:
+        """Leave. Without the endpoint's lock."""
+        raise NotImplementedError
+
+
+class Branch:
+    """See above."""
+
+    def __init__(self, publisher: Publisher, derived: Derived, window_bytes: int, max_degree: int) -> None:
+        self.publisher = publisher
+        self.endpoint = publisher.endpoint
+        self.derived = derived
+        self.host: Host | None = None
+        self.children: tuple[Branch, ...] = ()
+        self.mutex = threading.Lock()
+        self.pending: deque[Chunk] = deque()
+        self.events_in = 0
+        self.events_out = 0
+        self.strikes = 0
+        self.error: errors.EChannelError | None = None  # why there is no host
+        self.outlet = Outlet(
+            self.endpoint,
+            publisher.channel,
+            publisher.stream.overflow,
+            window_bytes,
+            max_degree,
+            publisher.interval_seconds,
+        )
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody gets what it emits, or what is made of that."""
+        return self.outlet.has_consumers or any(child.is_wanted for child in self.children)
+
+    # ---- in; under the endpoint's lock ----
+
+    def feed(self, chunk: Chunk) -> None:
+        """Events of the channel that it is derived from. Somebody must call `advance` afterwards."""
+        if self.host is None or not self.is_wanted:
+            return
+        self.events_in += len(chunk)
+        if chunk.emission is not None:
+            chunk.emission.begin()
+        self.pending.append(chunk)
+        self.outlet.backlog_bytes += chunk.size_bytes
+        self.endpoint.fed[self] = None
+
+    def done(self, chunk: Chunk) -> None:
+        """The modulator has seen all of a chunk."""
+        self.outlet.backlog_bytes -= chunk.size_bytes
+        if chunk.emission is not None:
+            chunk.emission.complete()
+        if self.endpoint.blocked_publishers:
+            self.endpoint.room.notify_all()
+
+    # ---- out; without the endpoint's lock ----
+
+    def emit_objects(self, objects: list[Any], emission: Emission | None = None) -> None:
+        """What an inline modulator emitted."""
+        outlet = self.outlet
+        needs_bytes = outlet.stream.recipients or any(
+            child.derived.shipment.tier != "inline" for child in self.children
+        )
+        encoded: list[Any] = [encode(each) for each in objects] if needs_bytes else [None] * len(objects)
+        self._emit(objects, encoded, emission)
+
+    def emit_encoded(self, encoded: list[Encoded]) -> None:
+        """What an inline modulator emitted, as bytes already."""
+        self._emit(None, encoded, None)
+
+    def emit_payloads(self, outputs: list[tuple[int, Any]], emission: Emission | None = None) -> None:
+        """What an isolated modulator emitted: bytes of the producer's own making, and plain data."""
+        self._emit(None, [(kind, payload, _size(payload)) for kind, payload in outputs], emission)
+
+    def _emit(self, objects: list[Any] | None, encoded: list[Any], emission: Emission | None) -> None:
+        endpoint = self.endpoint
+        outlet = self.outlet
+        count = len(encoded)
+        with endpoint.lock:
+            self.events_out += count
+            is_plain_sailing = emission is None and objects_are_not_needed(outlet) and outlet.stream.limit_bytes >= 0
+            if not outlet.has_consumers:
+                endpoint.sender.skip(outlet.stream, count)
+            elif not is_plain_sailing or not self._absorb(encoded):
+                for i, each in enumerate(encoded):
+                    event = NOTHING if objects is None else objects[i]
+                    if emission is None:
+                        outlet.send(event, each, None)
+                    else:
+                        part = emission.part()
+                        outlet.send(event, each, part)
+                        emission.sent(part)
+            for child in self.children:
+                of_child = emission.of_child() if emission is not None else None
+                for chunk in _chunks(objects, encoded, of_child):
+                    child.feed(chunk)
+                if of_child is not None:
+                    of_child.complete()
+        endpoint.outgoing.write()
+        for child in self.children:
+            child.advance()
+
+    def _absorb(self, encoded: list[Encoded]) -> bool:
+        """The usual way: small events by whole runs. False where there is one that is not small."""
+        if any(size > _SMALL_BYTES or kind == BUFFERS for kind, _, size in encoded):
+            return False
+        degree = self.outlet.stream.max_degree
+        for kind, run in groupby(encoded, itemgetter(0)):
+            events = [*run]
+            for start in range(0, len(events), degree):
+                part = events[start : start + degree]
+                self.outlet.absorb(kind, [each[1] for each in part], sum(each[2] for each in part))
+        return True
+
+    # ---- its own queue ----
+
+    def may_dequeue(self) -> int:
+        """How many events the transport can take now from the modulator's own queue."""
+        outlet = self.outlet
+        stream = outlet.stream
+        with self.endpoint.lock:
+            if not stream.fits(_SMALL_BYTES):
+                return 0
+            full = any(mailbox.local_pending >= mailbox.window_events for mailbox in outlet.local)
+            return 0 if full else _DEQUEUED_AT_ONCE
+
+    # ---- working; without the endpoint's lock ----
+
+    def advance(self) -> None:
+        """Work on what was fed."""
+        host = self.host
+        if host is not None:
+            host.advance()
+
+    def settle(self, last: bool = False) -> None:
+        """Return when all that was fed has gone out, and what was held back too; its children after it."""
+        host = self.host
+        if host is not None:
+            host.settle(last)
+        for child in self.children:
+            child.settle(last)
+
+    # ---- failing; without the endpoint's lock ----
+
+    def failed(self, description: str, event: Any) -> bool:
+        """The modulator raised or died at an event. Whether it may be started again."""
+        self.strikes += 1
+        shipment = self.derived.shipment
+        left = self.publisher.admission.max_restarts - self.strikes
+        what = f"modulator {shipment.name} of producer {self.publisher.name} on channel {self.publisher.channel!r}"
+        facts = {"channel": self.publisher.channel, "producer": self.publisher.name, "reason": description}
+        if left >= 0:
+            text = _shown(event)
+            self.tell(
+                errors.ModulatorFailed(
+                    f"{what} failed: {description}; the event ({text}) is lost to its consumers, and it goes on from "
+                    f"its first state, at most {left} times more",
+                    event=text,
+                    **facts,
+                )
+            )
+            return True
+        self.quarantine(description)
+        return False
+
+    def quarantine(self, reason: str) -> None:
+        """It is removed from this producer, and its consumers are told."""
+        shipment = self.derived.shipment
+        self.remove(
+            errors.ModulatorQuarantined(
+                f"modulator {shipment.name} was removed from producer {self.publisher.name} of channel "
+                f"{self.publisher.channel!r}: {reason}; mend it, and call subscription.reset() to have events of this "
+                "producer again",
+                channel=self.publisher.channel,
+                producer=self.publisher.name,
+                modulator=shipment.name,
+                reason=reason,
+            )
+        )
+
+    def remove(self, error: errors.EChannelError) -> None:
+        """There is no modulator any more: whatever waits for it is let go, and consumers get nothing."""
+        endpoint = self.endpoint
+        with endpoint.lock:
+            host, self.host = self.host, None
+            self.error = error
+            while self.pending:
+                self.done(self.pending.popleft())
+        self.tell(error)
+        if host is not None:
+            # Not here: this may be the host's own thread.
+            endpoint.crew.submit(Errand(host.close))
+        derived = self.derived
+        endpoint.requests.tell(
+            ModulatorGone(self.publisher.channel, derived.key, derived.generation, self.publisher.stream.number)
+        )
+
+    def tell(self, error: errors.EChannelError) -> None:
+        """Have its consumers, and those of what is derived from it, learn of an error."""
+        encoded = wire.encode_error(error)
+        with self.endpoint.lock:
+            for branch in self.with_descendants():
+                branch.outlet.notify(error, encoded)
+            self.endpoint.flush_all()
+        self.endpoint.outgoing.write()
+
+    def with_descendants(self) -> Iterable[Branch]:
+        """It, and all that is derived from it."""
+        yield self
+        for child in self.children:
+            yield from child.with_descendants()
+
+    def counters(self) -> dict[str, Any]:
+        """What has gone in and out."""
+        return {**self.outlet.counters(), "events_in": self.events_in, "events_out": self.events_out}
+
+
+def objects_are_not_needed(outlet: Outlet) -> bool:
+    """Whether all its consumers are in other processes."""
+    return not outlet.local
+
+
+def _chunks(objects: list[Any] | None, encoded: list[Any], emission: Emission | None) -> Iterable[Chunk]:
+    if objects is not None and (not encoded or encoded[0] is None):
+        yield Chunk(0, None, objects, OVERHEAD_BYTES * len(objects), emission)
+        return
+    start = 0
+    for kind, run in groupby(encoded, itemgetter(0)):
+        events = [*run]
+        of_objects = None if objects is None else objects[start : start + len(events)]
+        start += len(events)
+        yield Chunk(kind, [each[1] for each in events], of_objects, sum(each[2] for each in events), emission)
+
+
+def _payload(kind: int, payload: Any, size: int) -> Any:
+    return joined(payload) if kind == BUFFERS else payload
+
+
+def _size(payload: Any) -> int:
+    return (len(payload) if isinstance(payload, bytes | str) else 9) + OVERHEAD_BYTES
+
+
+def _shown(event: Any) -> str:
+    try:
+        text = repr(event)
+    except Exception as error:  # of the event's own class
+        text = f"{type(event).__name__}, whose repr raises {type(error).__name__}"
+    return text if len(text) <= 200 else text[:197] + "…"

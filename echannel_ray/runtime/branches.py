@@ -1,0 +1,289 @@
+"""What is derived at one producer: all its modulators, and who of the consumers gets events from which."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors
+from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PLAIN
+from echannel_ray.protocol.messages import Consumer, Derived, Membership, ModulatorGone
+from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST
+from echannel_ray.runtime.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk, Host
+from echannel_ray.runtime.deliveries import Delivery
+from echannel_ray.runtime.inline import InlineHost
+from echannel_ray.runtime.isolated import IsolatedHost
+from echannel_ray.runtime.outlet import Encoded, Outlet
+from echannel_ray.runtime.refusing import refused
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.publisher import Publisher
+
+_HOSTS: dict[str, type[InlineHost] | type[IsolatedHost]] = {"inline": InlineHost, "isolated": IsolatedHost}
+
+
+class Branches:
+    """One per producer; empty for most."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._endpoint = publisher.endpoint
+        self._by_key: dict[str, Branch] = {}  # parents before their children
+        self._first: tuple[Branch, ...] = ()  # those that get what is published
+        self.need_bytes = False
+        self._has_inline = False
+        self._closing: list[Host] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._by_key)
+
+    def __iter__(self) -> Iterator[Branch]:
+        return iter([*self._by_key.values()])
+
+    # ---- events; under the endpoint's lock ----
+
+    def feed(self, chunk: Chunk) -> None:
+        """Events were published."""
+        for branch in self._first:
+            branch.feed(chunk)
+
+    def offer(self, event: Any, encoded: Encoded | None, delivery: Delivery | None) -> bool:
+        """One event was published; False where a policy dropped it for somebody."""
+        kind, payload, size = encoded or (PLAIN, None, OVERHEAD_BYTES)
+        drops = self._publisher.stream.overflow in (DROP_NEWEST, DROP_OLDEST)
+        complete = True
+        for branch in self._first:
+            outlet = branch.outlet
+            if drops and outlet.backlog_bytes + size > outlet.stream.window_bytes and outlet.backlog_bytes:
+                # Its modulator does not keep up: that counts as its consumers' window.
+                self._endpoint.sender.drop_for_all(outlet.stream)
+                complete = False
+                continue
+            emission = delivery.hold() if delivery is not None else None
+            branch.feed(Chunk(kind, None if encoded is None else [payload], [event], size, emission))
+            if emission is not None:
+                emission.complete()
+        return complete
+
+    def room_bytes(self) -> int:
+        """How much may be published before somebody has to look whether there is room."""
+        room = 1 << 40
+        for branch in self._first:
+            outlet = branch.outlet
+            stream = outlet.stream
+            if branch.host is None or not branch.is_wanted:
+                continue
+            if branch.host.queues or not outlet.has_consumers:
+                room = min(room, stream.window_bytes - outlet.backlog_bytes)
+            else:
+                room = min(room, stream.limit_bytes - stream.published_bytes - outlet.backlog_bytes)
+        return room
+
+    def may_arm(self, kind: int) -> bool:
+        """Whether events of this kind may come many at a time: inline modulators get objects, one by one."""
+        return bool(self._by_key) and (kind == PLAIN or not self._has_inline) and kind != BUFFERS
+
+    def only_inline(self) -> InlineHost | None:
+        """The one modulator that gets what is published, if it may do so in the thread that publishes."""
+        if len(self._first) != 1:
+            return None
+        branch = self._first[0]
+        host = branch.host
+        if not isinstance(host, InlineHost) or host.queues or branch.outlet.local or not branch.is_wanted:
+            return None
+        return host
+
+    def advance(self) -> None:
+        """Have what was fed worked on. Without the endpoint's lock."""
+        for branch in self._first:
+            self._endpoint.fed.pop(branch, None)
+            branch.advance()
+
+    def settle(self, last: bool = False) -> None:
+        """Return when modulators have done with all that was published. Without the endpoint's lock."""
+        for branch in self._first:
+            branch.settle(last)
+
+    # ---- modulators; without the endpoint's lock, under the installer's ----
+
+    def prepare(
+        self, membership: Membership, code_of: Callable[[str], Derived | None]
+    ) -> dict[str, errors.EChannelError]:
+        """Have all modulators ready that the membership names; those that can't be here, and why."""
+        problems: dict[str, errors.EChannelError] = {}
+        for derived in self._concerned(membership):
+            branch = self._by_key.get(derived.key)
+            if branch is not None and branch.host is None and branch.error is not None:
+                if derived.generation <= branch.derived.generation:
+                    continue
+            elif branch is not None and branch.host is not None:
+                branch.derived = derived
+                continue
+            try:
+                if not derived.shipment.code:
+                    found = code_of(derived.key)
+                    if found is None:
+                        continue  # it has ended meanwhile: the next membership says so
+                    derived = found
+                parent = self._by_key.get(derived.parent)
+                if parent is not None and parent.error is not None:
+                    raise parent.error
+                if branch is None:
+                    branch = self._open(derived)
+                branch.derived = derived
+                self._install(branch)
+            except errors.EChannelError as error:
+                problems[derived.key] = error
+                if branch is None:
+                    branch = self._open(derived)
+                branch.error = error
+            with self._endpoint.lock:
+                self._by_key[derived.key] = branch
+                self._arrange()
+        return problems
+
+    def _concerned(self, membership: Membership) -> list[Derived]:
+        """Those derived, over however many steps, from what this producer publishes on."""
+        reached = {self._publisher.derived}
+        concerned = []
+        for derived in membership.derived:
+            if derived.parent in reached:
+                reached.add(derived.key)
+                concerned.append(derived)
+        return concerned
+
+    def _open(self, derived: Derived) -> Branch:
+        publisher = self._publisher
+        with self._endpoint.lock:
+            return Branch(publisher, derived, publisher.stream.window_bytes, publisher.stream.max_degree)
+
+    def _install(self, branch: Branch) -> None:
+        shipment = branch.derived.shipment
+        admission = self._publisher.admission
+        make = _HOSTS.get(shipment.tier)
+        if make is None or shipment.tier not in admission.tiers:
+            admitted = ", ".join(admission.tiers) or "none"
+            raise refused(shipment, branch, f"it admits no {shipment.tier} modulators, but these tiers: {admitted}")
+        if len(shipment.code) > admission.max_shipped_bytes:
+            limit = f"{len(shipment.code):,} bytes were shipped, and it admits {admission.max_shipped_bytes:,}"
+            raise refused(shipment, branch, limit)
+        others = [each for each in self._by_key.values() if each is not branch and each.host is not None]
+        if len(others) >= admission.max_modulators:
+            raise refused(shipment, branch, f"it has {len(others)} modulators, the most that it admits")
+        same = sum(each.derived.maker == branch.derived.maker for each in others)
+        if same >= admission.max_modulators_per_consumer:
+            raise refused(shipment, branch, f"it has {same} modulators of this consumer, the most that it admits")
+        for name in shipment.requires:
+            self._publisher.grants.grant(name)
+        host = make(branch)
+        host.install()
+        branch.strikes = 0
+        with self._endpoint.lock:
+            branch.error = None
+            branch.host = host
+            if host.queues:
+                branch.outlet.stream.window_bytes = QUEUEING_WINDOW_BYTES
+                self._endpoint.queueing[branch.outlet.stream.number] = branch
+
+    def _arrange(self) -> None:
+        """Who gets what from whom; under the endpoint's lock."""
+        children: dict[str, list[Branch]] = defaultdict(list)
+        for branch in self._by_key.values():
+            children[branch.derived.parent].append(branch)
+        for branch in self._by_key.values():
+            branch.children = tuple(children[branch.derived.key])
+        self._first = tuple(children[self._publisher.derived])
+        tiers = {branch.derived.shipment.tier for branch in self._first}
+        self._has_inline = "inline" in tiers
+        self.need_bytes = bool(tiers - {"inline"})
+
+    # ---- consumers; under the endpoint's lock ----
+
+    def moves(self, membership: Membership) -> bool:
+        """Whether a consumer goes over to another pair: then all that was published has to go out before."""
+        before = self._whereabouts()
+        for consumer in membership.consumers:
+            known = before.get((consumer.endpoint, consumer.subscription))
+            if known is not None and known != (consumer.derived, consumer.turn):
+                return True
+        return False
+
+    def _whereabouts(self) -> dict[tuple[int, int], tuple[str, int]]:
+        places: dict[tuple[int, int], tuple[str, int]] = {}
+        for key, outlet in self._outlets().items():
+            for each, recipient in outlet.stream.recipients.items():
+                if not recipient.leaving:
+                    places[each] = (key, recipient.consumer.turn)
+            for mailbox in outlet.local:
+                places[self._endpoint.id, mailbox.number] = (key, outlet.turns.get(mailbox.number, 0))
+        return places
+
+    def _outlets(self) -> dict[str, Outlet]:
+        outlets = {key: branch.outlet for key, branch in self._by_key.items()}
+        return {self._publisher.derived: self._publisher.outlet, **outlets}
+
+    def apply(self, membership: Membership, version: tuple[int, int], deleted: bool) -> None:
+        """The consumers have changed."""
+        outlets = self._outlets()
+        wanted: dict[str, list[Consumer]] = {key: [] for key in outlets}
+        after: dict[str, dict[tuple[int, int], tuple[int, int]]] = {key: {} for key in outlets}
+        before = self._whereabouts()
+        sender = self._endpoint.sender
+        for consumer in () if deleted else membership.consumers:
+            if consumer.derived not in wanted:
+                continue
+            wanted[consumer.derived].append(consumer)
+            each = (consumer.endpoint, consumer.subscription)
+            former, _ = before.get(each, (consumer.derived, 0))
+            if former != consumer.derived and former in outlets:
+                trace = sender.trace_of(outlets[former].stream, *each)
+                if trace is not None:
+                    after[consumer.derived][each] = trace
+        for key, outlet in outlets.items():
+            outlet.apply(version, wanted[key], deleted, after[key])
+
+    def ended(self, membership: Membership) -> list[Host]:
+        """Take out what is derived no more; the hosts are to be closed without the lock."""
+        present = {derived.key for derived in membership.derived} if not membership.deleted else set()
+        hosts = []
+        for key, branch in [*self._by_key.items()]:
+            if key not in present:
+                del self._by_key[key]
+                hosts += self._leave(branch)
+        self._arrange()
+        return hosts
+
+    def _leave(self, branch: Branch) -> list[Host]:
+        self._endpoint.queueing.pop(branch.outlet.stream.number, None)
+        self._endpoint.fed.pop(branch, None)
+        while branch.pending:
+            branch.done(branch.pending.popleft())
+        self._endpoint.sender.close_stream(branch.outlet.stream)
+        host, branch.host = branch.host, None
+        return [host] if host is not None else []
+
+    def report(self, problems: dict[str, errors.EChannelError], membership: Membership) -> None:
+        """Tell consumers of modulators that this producer can't have; without the lock."""
+        consumed = {consumer.derived for consumer in membership.consumers}
+        for key, error in problems.items():
+            branch = self._by_key.get(key)
+            if branch is not None and any(each.derived.key in consumed for each in branch.with_descendants()):
+                branch.tell(error)
+                stream = self._publisher.stream.number
+                gone = ModulatorGone(self._publisher.channel, key, branch.derived.generation, stream)
+                self._endpoint.requests.tell(gone)
+
+    def counters(self) -> dict[str, Any]:
+        """Of each derived channel, by its key."""
+        return {key: branch.counters() for key, branch in self._by_key.items()}
+
+    def leave(self) -> list[Host]:
+        """The producer is closed; under the lock."""
+        self._closing = [host for branch in self for host in self._leave(branch)]
+        return self._closing
+
+    def close(self) -> None:
+        """End the modulators, after `leave`; without the lock."""
+        for host in self._closing:
+            host.close()

@@ -1,0 +1,234 @@
+"""Calls from endpoint to endpoint, over the links: what one process asks of another without a Ray call.
+
+Rules:
+
+* A call is repeated until it is answered: its caller need not know where it, or its answer, was lost. Whoever serves
+  one does it once per number while it lasts, and has to bear that it comes again later.
+* What nobody will answer any more is returned by the relay that knows it, and raises `Nobody`.
+* The thread that reads the link decodes calls and hands them to the crew, as it does with events: to serve one may
+  take code of the user's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
+
+import msgspec
+
+from echannel_ray import errors
+from echannel_ray.protocol import frames
+from echannel_ray.runtime.crew import Errand, Waiter
+from echannel_ray.runtime.waiting import deadline_of
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.endpoint import Endpoint
+
+logger = logging.getLogger(__name__)
+
+_REPEAT_SECONDS = 0.3
+# One whose addressee is stopped may be repeated for long; what is repeated piles up before it.
+_MAX_REPEAT_SECONDS = 1.0
+_MAX_REPEAT_OF_LARGE_SECONDS = 5.0
+_LARGE_BYTES = 64 << 10
+
+Message: TypeAlias = msgspec.Struct
+
+
+class Nobody(Exception):
+    """Who was called is gone: its process or node died, or it has left the namespace."""
+
+
+class Caller(NamedTuple):
+    """Whose call it is, and which of its calls."""
+
+    node: int
+    endpoint: int
+    number: int
+
+
+Answer: TypeAlias = Callable[[Message], None]
+Handler: TypeAlias = Callable[[Any, Caller, Answer], None]
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """The answer where serving the call raised."""
+
+    reason: str
+
+
+class Call(Waiter):
+    """One question; `then` is told of its end by the thread that reads the link, so it must not wait for anything."""
+
+    __slots__ = ("answer", "endpoint", "error", "frame", "interval_seconds", "node", "number", "repeat_at", "then")
+
+    def __init__(self, number: int, node: int, endpoint: int, then: Callable[[Call], None] | None) -> None:
+        super().__init__()
+        self.number = number
+        self.node = node
+        self.endpoint = endpoint
+        self.then = then
+        self.frame = b""
+        self.answer: Any = None
+        self.error: Exception | None = None
+        self.repeat_at = 0.0
+        self.interval_seconds = _REPEAT_SECONDS
+
+    def end(self, answer: Message | None, error: Exception | None) -> None:
+        """It was answered, or won't be."""
+        self.answer, self.error = answer, error
+        if isinstance(answer, Failed):
+            self.error = errors.EChannelError(f"a call failed in the process that was called: {answer.reason}")
+        self.set()
+        if self.then is not None:
+            self.then(self)
+
+    def result(self) -> Any:
+        """The answer."""
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
+
+class Calls:
+    """One per endpoint."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._numbers = itertools.count(1)
+        self._open: dict[int, Call] = {}
+        self._served: set[Caller] = set()  # taken in and not answered yet
+        self._handlers: dict[type[Message], Handler] = {}
+        self._questions: Any = None
+        self._answers: Any = None
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    def serve(self, handlers: Mapping[Any, Handler], answers: Iterable[type[Message]]) -> None:
+        """Which handler serves which question, and what answers there are; each class has a tag of its own."""
+        self._handlers.update(handlers)
+        self._questions = msgspec.msgpack.Decoder(Union[tuple(self._handlers)])  # noqa: UP007 (of a tuple)
+        kinds = (Failed, *answers)
+        self._answers = msgspec.msgpack.Decoder(Union[kinds])  # noqa: UP007
+
+    # ---- the caller's side ----
+
+    def call(self, node: int, endpoint: int, message: Message, timeout: float | None = None) -> Any:
+        """The answer; raises `Nobody` where there will be none."""
+        return self.call_all([(node, endpoint, message)], timeout)[0]
+
+    def call_all(self, messages: Iterable[tuple[int, int, Message]], timeout: float | None = None) -> list[Any]:
+        """Ask several at once: all the answers, in order."""
+        deadline = deadline_of(timeout)
+        calls = [self.begin(node, endpoint, message) for node, endpoint, message in messages]
+        try:
+            for call in calls:
+                self.wait(call, deadline)
+        finally:
+            for call in calls:
+                self._open.pop(call.number, None)
+        return [call.result() for call in calls]
+
+    def wait(self, call: Call, deadline: float | None) -> None:
+        """Until it has ended; `TimeoutError` at the deadline."""
+        if not self._endpoint.crew.wait(call, deadline):
+            raise TimeoutError("the process that was asked has not answered in time")
+
+    def begin(self, node: int, endpoint: int, message: Message, then: Callable[[Call], None] | None = None) -> Call:
+        """Ask without waiting."""
+        own = self._endpoint
+        call = Call(next(self._numbers), node, endpoint, then)
+        if endpoint == own.id:
+            own.check_usable()
+            self._serve(message, Caller(node, endpoint, call.number), lambda answer: call.end(answer, None))
+            return call
+        fixed = frames.CALL_FIXED.pack(node, endpoint, own.node, own.id, call.number)
+        call.frame = frames.frame(frames.CALL, fixed + self._encode(message))
+        if len(call.frame) > _LARGE_BYTES:
+            call.interval_seconds *= 2
+        call.repeat_at = time.monotonic() + call.interval_seconds
+        with own.lock:
+            own.check_usable()
+            self._open[call.number] = call
+            own.outgoing.put(call.frame)
+        # The leader, if it is the leader who calls, writes before it reads again, and may have more to say until then.
+        if then is None or not own.crew.leads:
+            own.outgoing.write()
+        return call
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is anything to repeat."""
+        return bool(self._open)
+
+    def repeat(self) -> None:
+        """The link is a new one; under the endpoint's lock."""
+        for call in [*self._open.values()]:
+            self._endpoint.outgoing.put(call.frame)
+
+    def tick(self, now: float) -> None:
+        """Repeat what has waited for long; under the endpoint's lock."""
+        for call in [*self._open.values()]:
+            if call.repeat_at <= now:
+                is_large = len(call.frame) > _LARGE_BYTES
+                longest = _MAX_REPEAT_OF_LARGE_SECONDS if is_large else _MAX_REPEAT_SECONDS
+                call.interval_seconds = min(2 * call.interval_seconds, longest)
+                call.repeat_at = now + call.interval_seconds
+                self._endpoint.outgoing.put(call.frame)
+
+    def returned(self, flags: int, body: memoryview) -> None:
+        """A RETURNED frame; without the endpoint's lock."""
+        _, _, _, number = frames.RETURNED_FIXED.unpack_from(body)
+        if number not in self._open:
+            return
+        if flags & frames.IS_NOBODY:
+            self._end(number, None, Nobody())
+        else:
+            # What does not parse is skipped before the call is: it is repeated, and the next answer may be a good one.
+            self._end(number, self._answers.decode(body[frames.RETURNED_FIXED.size :]), None)
+
+    def _end(self, number: int, answer: Message | None, error: Exception | None) -> None:
+        call = self._open.pop(number, None)
+        if call is not None:
+            call.end(answer, error)
+
+    def endpoint_gone(self, endpoint: int) -> None:
+        """Another process has died or left; under the endpoint's lock."""
+        for call in [*self._open.values()]:
+            if call.endpoint == endpoint:
+                self._endpoint.crew.submit(Errand(self._end, call.number, None, Nobody()))
+
+    def fail(self, error: errors.EChannelError) -> None:
+        """No answer will come any more; without the endpoint's lock."""
+        for number in [*self._open]:
+            self._end(number, None, error)
+
+    # ---- the side that is called ----
+
+    def arrived(self, body: memoryview) -> None:
+        """A CALL frame; without the endpoint's lock."""
+        caller = Caller._make(frames.CALL_FIXED.unpack_from(body)[2:])
+        message = self._questions.decode(body[frames.CALL_FIXED.size :])
+        if caller not in self._served:
+            self._served.add(caller)
+            self._endpoint.crew.submit(Errand(self._serve, message, caller, partial(self._reply, caller)))
+
+    def _serve(self, message: Message, caller: Caller, answer: Answer) -> None:
+        try:
+            self._handlers[type(message)](message, caller, answer)
+        except Exception as error:
+            logger.exception("a call from endpoint %016x failed", caller.endpoint)
+            answer(Failed(repr(error)))
+
+    def _reply(self, caller: Caller, message: Message) -> None:
+        own = self._endpoint
+        self._served.discard(caller)
+        fixed = frames.RETURNED_FIXED.pack(caller.node, caller.endpoint, own.id, caller.number)
+        frame = frames.frame(frames.RETURNED, fixed + self._encode(message))
+        with own.lock:
+            own.outgoing.put(frame)
+        if not own.crew.leads:
+            own.outgoing.write()

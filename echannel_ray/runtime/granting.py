@@ -1,0 +1,123 @@
+"""Which services a producer grants to modulators, and how their calls reach the handles."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from echannel_ray.errors import ServiceNotGranted
+from echannel_ray.formats import plain
+from echannel_ray.modulation.services import Clock, Logger, ProducerInfo, public_methods, service_name
+
+_logger = logging.getLogger("echannel_ray.modulators")
+
+
+class Grants:
+    """One per producer."""
+
+    def __init__(
+        self,
+        services: Mapping[Any, Any] | None,
+        delegate: Callable[[str], Any] | None,
+        info: Info,
+    ) -> None:
+        self._info = info
+        self._delegate = delegate
+        self._handles: dict[str, tuple[Any, frozenset[str]]] = {
+            service_name(Clock): (_Clock(), public_methods(Clock)),
+            service_name(Logger): (_Log(info), public_methods(Logger)),
+            service_name(ProducerInfo): (info, public_methods(ProducerInfo)),
+        }
+        for service, handle in (services or {}).items():
+            methods = public_methods(service if isinstance(service, type) else handle)
+            self._handles[service_name(service)] = (handle, methods)
+
+    def grant(self, name: str) -> frozenset[str]:
+        """The methods of a service that this producer offers; `ServiceNotGranted` where it does not."""
+        if name not in self._handles and self._delegate is not None:
+            handle = self._delegate(name)
+            if handle is not None:
+                self._handles[name] = (handle, public_methods(handle))
+        if name not in self._handles:
+            raise ServiceNotGranted(
+                f"producer {self._info.name()} of channel {self._info.channel()!r} does not grant {name}: make it with "
+                "services={…} or a delegate that knows it, or do without",
+                service=name,
+                producer=self._info.name(),
+            )
+        return self._handles[name][1]
+
+    def call(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a granted handle with plain data."""
+        handle, methods = self._handles[name]
+        if method not in methods:
+            raise AttributeError(f"{name} has no public method {method!r}; it has {', '.join(sorted(methods))}")
+        return getattr(handle, method)(*args, **kwargs)
+
+    def call_copied(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As `call`, for a modulator in this process: it and the handle share no objects either."""
+        args, kwargs = plain.decode(plain.encode((args, kwargs)))
+        return plain.decode(plain.encode(self.call(name, method, args, kwargs)))
+
+
+class Info:
+    """See `ProducerInfo`."""
+
+    def __init__(self, name: str, channel: str, namespace: str, node: int) -> None:
+        self._name, self._channel, self._namespace, self._node = name, channel, namespace, node
+
+    def name(self) -> str:
+        """As `Message.producer` names it."""
+        return self._name
+
+    def channel(self) -> str:
+        """The channel that it publishes on."""
+        return self._channel
+
+    def namespace(self) -> str:
+        """The namespace of that channel."""
+        return self._namespace
+
+    def node_id(self) -> str:
+        """The Ray node that it is on."""
+        return f"{self._node:016x}"
+
+    def pid(self) -> int:
+        """Its process."""
+        return os.getpid()
+
+
+class _Clock:
+    """See `Clock`."""
+
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class _Log:
+    """See `Logger`."""
+
+    def __init__(self, info: Info) -> None:
+        self._info = info
+
+    def debug(self, message: str) -> None:
+        self._write(logging.DEBUG, message)
+
+    def info(self, message: str) -> None:
+        self._write(logging.INFO, message)
+
+    def warning(self, message: str) -> None:
+        self._write(logging.WARNING, message)
+
+    def error(self, message: str) -> None:
+        self._write(logging.ERROR, message)
+
+    def _write(self, level: int, message: str) -> None:
+        # As an argument: a modulator's text is no format.
+        _logger.log(level, "channel %r: %s", self._info.channel(), str(message)[:4096])

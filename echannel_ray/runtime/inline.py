@@ -1,0 +1,372 @@
+"""Modulators that run in the producer's process: trusted code, protected against accidents only."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors
+from echannel_ray.formats import plain
+from echannel_ray.formats.events import encode
+from echannel_ray.modulation.modulator import overrides
+from echannel_ray.modulation.replica import BrokenAt, Replica
+from echannel_ray.modulation.services import Services
+from echannel_ray.protocol.messages import SharedRef, Shipment
+from echannel_ray.runtime.branch import Branch, Chunk, Host
+from echannel_ray.runtime.crew import Errand
+from echannel_ray.runtime.outlet import Encoded
+from echannel_ray.runtime.refusing import check_key, refused
+from echannel_ray.runtime.watchdog import Overran, Watch
+
+_MOST_UNSENT = 64
+
+if TYPE_CHECKING:
+    pass
+
+
+class InlineHost(Host):
+    """One modulator in this process."""
+
+    def __init__(self, branch: Branch) -> None:
+        self._branch = branch
+        self._endpoint = branch.endpoint
+        self._shipment = branch.derived.shipment
+        self._watch = Watch(branch.publisher.admission.max_seconds_per_event, self._left)
+        self._links = [_Link(self, ref) for ref in self._shipment.shared]
+        self._updates: deque[Callable[[], None]] = deque()
+        self._due = False  # its period
+        self.is_away = False
+        self.direct_room = 0  # how many events `publish` may take now; set and taken away under the endpoint's lock
+        self._seen_directly = 0
+        self._unsent: list[Encoded] = []  # what it emitted then: sent many at a time, and before all else
+        self._replica: Replica | None = None
+        self._timer: Any = None
+        self._closed = False
+
+    def install(self) -> None:
+        """Have the modulator ready, or raise."""
+        for link in self._links:
+            link.attach()
+        self._endpoint.watchdog.add(self._watch)
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+        self.queues = self._at_work.queues
+        period = self._at_work.modulator.period_seconds
+        if period is not None:
+            self._timer = self._endpoint.timers.add(float(period), self._period_due)
+
+    @property
+    def _at_work(self) -> Replica:
+        assert self._replica is not None
+        return self._replica
+
+    def _left(self) -> int:
+        return self._replica.left() if self._replica is not None else 0
+
+    def _begin(self) -> None:
+        shipment = self._shipment
+        self._watch.enter()
+        try:
+            _, modulator = _Unpickler(shipment, self._links).load()
+            key = plain.canonical(modulator.key()) if overrides(modulator, "key") else None
+        except BaseException as error:
+            raise refused(shipment, self._branch, f"it can't be made here: {type(error).__name__}: {error}") from None
+        finally:
+            self._watch.leave()
+        check_key(shipment, self._branch, key)
+        self._replica = Replica(modulator, Services(shipment.requires, self._call_service))
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """The modulator waits for somebody else, who may wait for its copies of shared objects: those must not wait for
+        the modulator.
+        """
+        self.is_away = True
+        try:
+            for link in self._links:
+                link.release()
+            yield
+        finally:
+            self.is_away = False
+
+    def _call_service(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self.away():
+            return self._branch.publisher.grants.call_copied(name, method, args, kwargs)
+
+    # ---- the short way of objects ----
+
+    def publish(self, event: Any) -> bool:
+        """Have the modulator see an event before it is serialised; False where it has to take the long way."""
+        branch = self._branch
+        if not branch.mutex.acquire(blocking=False):
+            return False
+        try:
+            # Looked at under the mutex: who takes the room away waits for it afterwards, see `Installer`.
+            if self.direct_room <= 0 or branch.pending or self._updates or self._due or branch.publisher.has_appended:
+                return False
+            self.direct_room -= 1
+            self._seen_directly += 1
+            replica = self._at_work
+            watch = self._watch
+            watch.enter()
+            try:
+                replica.modulator.enqueue(event)
+            except BaseException as error:  # the modulator's own, or the watchdog's
+                watch.leave()
+                self._encode(replica.take())
+                self._send_unsent()
+                self._broken(BrokenAt(-1, error), event)
+            else:
+                watch.leave()
+                if replica.emitted:
+                    self._encode(replica.take())
+            return True
+        finally:
+            branch.mutex.release()
+
+    def _encode(self, emitted: list[Any]) -> None:
+        unsent = self._unsent
+        for each in emitted:
+            try:
+                unsent.append(encode(each))
+            except errors.NotSerialisable as error:
+                self._broken(BrokenAt(-1, error), each)
+        if len(unsent) >= _MOST_UNSENT:
+            self._send_unsent()
+        elif emitted:
+            self._endpoint.fed[self._branch] = None  # the ticker has it sent, at the latest
+
+    def _send_unsent(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if unsent:
+            self._branch.emit_encoded(unsent)
+
+    def seen_directly(self) -> int:
+        """How many events came this way since the last time; under the endpoint's lock."""
+        seen, self._seen_directly = self._seen_directly, 0
+        self._branch.events_in += seen
+        return seen
+
+    # ---- working ----
+
+    def advance(self) -> None:
+        """See `Host`. The thread that finds another one at work leaves it to that one."""
+        branch = self._branch
+        while self._has_work() and branch.mutex.acquire(blocking=False):
+            try:
+                self._work()
+            finally:
+                branch.mutex.release()
+
+    def _has_work(self) -> bool:
+        return bool(self._branch.pending or self._updates or self._due or self._unsent)
+
+    def _work(self) -> None:
+        branch = self._branch
+        while self._has_work() and not self._closed:
+            self._send_unsent()
+            while self._updates:
+                self._updates.popleft()()
+            if self._due:
+                self._due = False
+                self._call(self._at_work.period, None)
+            try:
+                chunk = branch.pending.popleft()
+            except IndexError:
+                continue
+            try:
+                self._enqueue(chunk)
+            finally:
+                with self._endpoint.lock:
+                    branch.done(chunk)
+        self._pump()
+
+    def _enqueue(self, chunk: Chunk) -> None:
+        events = chunk.as_objects()
+        replica = self._at_work
+        while events and not self._closed:
+            broken = self._call(replica.enqueue, chunk, events)
+            if broken is None:
+                return
+            events = events[broken.index + 1 :]
+
+    def _call(self, method: Callable[..., Any], chunk: Chunk | None, *arguments: Any) -> BrokenAt | None:
+        """Call the modulator, and send what it emits; where it breaks, begin anew with another copy of it."""
+        watch = self._watch
+        branch = self._branch
+        broken: BrokenAt | None = None
+        watch.enter()
+        try:
+            method(*arguments)
+        except BrokenAt as error:
+            broken = error
+        except BaseException as error:  # the modulator's own, `sys.exit()` included, or the watchdog's
+            broken = BrokenAt(-1, error)
+        finally:
+            watch.leave()
+        emitted = self._at_work.take()
+        if emitted:
+            try:
+                branch.emit_objects(emitted, chunk.emission if chunk is not None else None)
+            except errors.NotSerialisable as error:
+                broken = broken or BrokenAt(len(arguments[0]) - 1 if arguments else -1, error)
+        if broken is not None:
+            self._broken(broken, arguments[0][broken.index] if arguments and broken.index >= 0 else None)
+        return broken
+
+    def _broken(self, broken: BrokenAt, event: Any) -> None:
+        branch = self._branch
+        if isinstance(broken.cause, Overran):
+            limit = branch.publisher.admission.max_seconds_per_event
+            branch.quarantine(f"it used more than {limit:g} s of CPU time for one event")
+        elif branch.failed(str(broken), event):
+            try:
+                self._begin()
+            except errors.EChannelError as error:
+                branch.quarantine(str(error))
+            else:
+                return
+        self._closed = True
+
+    def _pump(self) -> None:
+        """Send from the modulator's own queue, as far as there is room."""
+        if not self.queues:
+            return
+        replica = self._at_work
+        while replica.waiting and not self._closed:
+            count = self._branch.may_dequeue()
+            if not count:
+                return
+            self._dequeue(count)
+
+    def _dequeue(self, count: int) -> None:
+        replica = self._at_work
+        self._watch.enter()
+        try:
+            taken = replica.dequeue(count)
+        except BaseException as error:
+            taken = []
+            self._watch.leave()
+            self._broken(BrokenAt(-1, error), None)
+        finally:
+            self._watch.leave()
+        if taken:
+            self._branch.emit_objects(taken)
+
+    def pump(self) -> None:
+        """See `Host`."""
+        while self._at_work.waiting and self._branch.mutex.acquire(blocking=False):
+            try:
+                self._work()
+            finally:
+                self._branch.mutex.release()
+            if not self._branch.may_dequeue():
+                return
+
+    def settle(self, last: bool) -> None:
+        """See `Host`."""
+        with self._branch.mutex:
+            self._work()
+            if not self._closed:
+                self._call(self._at_work.flush, None)
+            while self.queues and self._at_work.waiting and not self._closed:
+                self._dequeue(len(self._at_work.waiting))
+
+    def _period_due(self) -> None:
+        self._due = True
+        self.advance()
+
+    def close(self) -> None:
+        """See `Host`."""
+        self._closed = True
+        self._endpoint.watchdog.remove(self._watch)
+        if self._timer is not None:
+            self._endpoint.timers.remove(self._timer)
+        for link in self._links:
+            link.detach()
+
+    def update(self, update: Callable[[], None]) -> None:
+        """A shared object has changed: its copy here does so between two calls of the modulator."""
+        self._updates.append(update)
+        mutex = self._branch.mutex
+        if mutex.acquire(blocking=False):
+            try:
+                while self._updates:
+                    self._updates.popleft()()
+            finally:
+                mutex.release()
+        if self._has_work():
+            # Not here: this may be the thread that reads the link.
+            self._endpoint.crew.submit(Errand(self.advance))
+
+
+class _Link:
+    """One shared object of an inline modulator: see `SharedObject._echannel_copy`, and `sharing` for the holder."""
+
+    def __init__(self, host: InlineHost, ref: SharedRef) -> None:
+        self._host = host
+        self._ref = ref
+        self._sharing = host._endpoint.sharing
+        self.state: tuple[int, dict[str, Any]] = (0, {})
+        self.copies: list[Any] = []
+        self._waiting: list[Callable[[], None]] = []  # who want to know that the copy has changed
+
+    def attach(self) -> None:
+        self.state = self._sharing.attach(self._ref, self)
+
+    def detach(self) -> None:
+        self._sharing.detach(self._ref, self)
+        self.release()
+
+    def copy(self, cls: Any) -> Any:
+        if not self.copies:
+            version, fields = self.state
+            self.copies.append(cls._echannel_copy(version, fields, self))
+        return self.copies[0]
+
+    def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
+        def update() -> None:
+            if version > self.state[0]:
+                self.state = (version, fields)
+            for copy in self.copies:
+                copy._echannel_update(version, fields)
+            self.release()
+
+        self._waiting.append(applied)
+        self._host.update(update)
+        if self._host.is_away:
+            self.release()
+
+    def release(self) -> None:
+        """Let go who waits for the copy: it has changed, or will before the modulator's next call."""
+        while self._waiting:
+            try:
+                applied = self._waiting.pop()
+            except IndexError:
+                return  # another thread was faster
+            applied()
+
+    def publish(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
+        with self._host.away():
+            return self._sharing.publish(self._ref, fields, expected_version)
+
+    def pull(self) -> tuple[int, dict[str, Any]]:
+        with self._host.away():
+            return self._sharing.pull(self._ref)
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, shipment: Shipment, links: list[_Link]) -> None:
+        super().__init__(io.BytesIO(shipment.code))
+        self._links = links
+
+    def persistent_load(self, pid: Any) -> Any:
+        _, index, cls = pid
+        return self._links[index].copy(cls)

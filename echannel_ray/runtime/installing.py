@@ -1,0 +1,134 @@
+"""How a membership takes effect where modulators are concerned: they are made ready first, in a thread of their own,
+and then all producers of the channel go over to it at one point of their order each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from echannel_ray import errors
+from echannel_ray.protocol import frames
+from echannel_ray.protocol.messages import Derived, GetModulator, Installed, Membership, Refused
+from echannel_ray.runtime.branch import Host
+from echannel_ray.transport import wire
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.publisher import Publisher
+
+logger = logging.getLogger(__name__)
+
+
+class Installer:
+    """One per endpoint."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._mutex = threading.Lock()
+        self._queue: queue.SimpleQueue[tuple[Membership, int | None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._queued = 0
+
+    def learned(self, membership: Membership) -> None:
+        """An answer to a request of ours has the newest membership, which may be pushed too."""
+        with self._endpoint.lock:
+            known = self._endpoint.memberships.get(membership.channel)
+            if known is None or (known.epoch, known.version) < (membership.epoch, membership.version):
+                self.pushed(membership, None)
+        self._endpoint.outgoing.write()
+
+    def pushed(self, membership: Membership, number: int | None) -> Installed | None:
+        """A manager has sent a membership: the answer, or None where it comes later. Under the endpoint's lock."""
+        endpoint = self._endpoint
+        known = endpoint.memberships.get(membership.channel)
+        concerns_modulators = membership.derived or (known is not None and known.derived)
+        if not (concerns_modulators or self._queued or self._turns(membership)):
+            endpoint.membership_pushed(membership)
+            return Installed()
+        self._queued += 1
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="echannel-installer", daemon=True)
+            self._thread.start()
+        self._queue.put((membership, number))
+        return None
+
+    def _turns(self, membership: Membership) -> bool:
+        return any(consumer.turn for consumer in membership.consumers)
+
+    def _run(self) -> None:
+        while (job := self._queue.get()) is not None:
+            membership, number = job
+            refused: tuple[Refused, ...] = ()
+            try:
+                refused = self.install(membership)
+            except errors.EChannelError as error:
+                logger.debug("channel %r: %s", membership.channel, error)  # this process has left meanwhile
+            except Exception:
+                logger.exception("channel %r: a change of its consumers failed", membership.channel)
+            endpoint = self._endpoint
+            with endpoint.lock:
+                self._queued -= 1
+                if number is None:
+                    continue
+                reply = frames.REQUEST_ID.pack(number) + wire.encode(Installed(refused))
+                endpoint.outgoing.put(frames.frame(frames.PUSHED, reply))
+            endpoint.outgoing.write()
+
+    def install(self, membership: Membership) -> tuple[Refused, ...]:
+        """Have it take effect for all producers of this process; what they refuse."""
+        endpoint = self._endpoint
+        with self._mutex:
+            known = endpoint.memberships.get(membership.channel)
+            if known is not None and (known.epoch, known.version) > (membership.epoch, membership.version):
+                membership = known
+            version = (membership.epoch, membership.version)
+            with endpoint.lock:
+                publishers = [p for p in endpoint.publishers.on(membership.channel) if p.stream.version < version]
+            refused: list[Refused] = []
+            problems = {}
+            for publisher in publishers:
+                problems[publisher] = publisher.branches.prepare(membership, self._code_of(membership.channel))
+                for key, error in problems[publisher].items():
+                    refused.append(Refused(key, publisher.stream.number, wire.encode_error(error)))
+            hosts = self._cut(membership, publishers)
+            for host in hosts:
+                host.close()
+            for publisher, of_it in problems.items():
+                publisher.branches.report(of_it, membership)
+            return tuple(refused)
+
+    def _code_of(self, channel: str) -> Callable[[str], Derived | None]:
+        def code_of(key: str) -> Derived | None:
+            found = self._endpoint.requests.ask(GetModulator(channel, key))
+            return found if isinstance(found, Derived) else None
+
+        return code_of
+
+    def _cut(self, membership: Membership, publishers: Iterable[Publisher]) -> list[Host]:
+        endpoint = self._endpoint
+        with contextlib.ExitStack() as stack:
+            with endpoint.lock:
+                moving = [publisher for publisher in publishers if publisher.branches.moves(membership)]
+            for publisher in moving:
+                stack.enter_context(publisher.halted())
+            for publisher in moving:
+                publisher.branches.settle()
+            hosts: list[Host] = []
+            with endpoint.lock:
+                endpoint.membership_pushed(membership)
+                for publisher in publishers:
+                    if publisher.stream.version < (membership.epoch, membership.version):
+                        publisher.apply(membership)  # made after this membership came
+                    hosts += publisher.branches.ended(membership)
+                endpoint.flush_all()
+        endpoint.outgoing.write()
+        return hosts
+
+    def close(self) -> None:
+        """The endpoint leaves."""
+        self._queue.put(None)

@@ -1,0 +1,372 @@
+"""Modulators that run in a sandbox beside the producer: one batch at a time is there, the rest waits here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors
+from echannel_ray.formats import plain
+from echannel_ray.protocol.messages import SharedRef
+from echannel_ray.runtime.branch import Branch, Chunk, Host
+from echannel_ray.runtime.crew import Errand
+from echannel_ray.runtime.refusing import check_key, refused
+from echannel_ray.sandbox.limits import Limits, SandboxFailed, SandboxUnavailable
+from echannel_ray.sandbox.process import Sandbox
+
+if TYPE_CHECKING:
+    from echannel_ray.modulation.admission import Admission
+    from echannel_ray.runtime.endpoint import Endpoint
+
+_MAX_BATCH_EVENTS = 1000
+_MAX_BATCH_BYTES = 768 << 10
+_INSTALL_SECONDS = 30.0
+_ALL = 1 << 62  # versions
+
+
+class IsolatedHost(Host):
+    """One modulator in its sandbox. (Also the sandbox's `Owner`: those methods run on the warden's thread.)"""
+
+    def __init__(self, branch: Branch) -> None:
+        self._branch = branch
+        self._endpoint: Endpoint = branch.endpoint
+        self._shipment = branch.derived.shipment
+        self._shared = [_Shared(self, index, ref) for index, ref in enumerate(self._shipment.shared)]
+        self._sandbox: Sandbox
+        self._calm = threading.Condition(branch.mutex)  # `settle` waits here
+        # Under the branch's mutex:
+        self._batch: list[Chunk] = []  # what the sandbox works on
+        self._offset = 0  # of its events, those that it has seen before it failed
+        self._number = 0  # of what was asked last
+        self._busy = False
+        self._asked_to_flush = False
+        self._waiting = 0  # in the modulator's own queue
+        self._closed = False
+        self.is_away = False  # while the modulator waits for an answer
+
+    def install(self) -> None:
+        """Have the modulator ready in a sandbox, or raise."""
+        shipment = self._shipment
+        branch = self._branch
+        for shared in self._shared:
+            shared.attach()
+        try:
+            self._sandbox = Sandbox(self, self._endpoint.warden, _limits(branch.publisher.admission), shipment.name)
+            try:
+                granted = {name: branch.publisher.grants.grant(name) for name in shipment.requires}
+                installed = self._sandbox.install(
+                    shipment.code,
+                    granted,
+                    [shared.state for shared in self._shared],
+                    wants_key=shipment.key is not None,
+                    timeout=_INSTALL_SECONDS,
+                )
+                check_key(shipment, branch, installed.key)
+            except BaseException:
+                self._sandbox.close()
+                raise
+        except (SandboxFailed, SandboxUnavailable) as error:
+            self._detach()
+            raise refused(shipment, branch, str(error)) from None
+        except BaseException:
+            self._detach()
+            raise
+        self.queues = installed.queues
+        for shared in self._shared:
+            shared.installed()
+
+    def _detach(self) -> None:
+        for shared in self._shared:
+            shared.detach()
+
+    # ---- working ----
+
+    def advance(self) -> None:
+        """See `Host`."""
+        if self._branch.pending and not self._busy:
+            with self._branch.mutex:
+                self._submit()
+
+    def _submit(self) -> None:
+        """Give the sandbox what waits, if it has nothing to do; under the mutex."""
+        pending = self._branch.pending
+        if self._busy or self._closed or not pending:
+            return
+        batch = [pending.popleft()]
+        events, size = len(batch[0]), batch[0].size_bytes
+        # A delivered event is alone, so that what comes back is known to be its.
+        while pending and batch[0].emission is None and pending[0].emission is None:
+            events, size = events + len(pending[0]), size + pending[0].size_bytes
+            if events > _MAX_BATCH_EVENTS or size > _MAX_BATCH_BYTES:
+                break
+            batch.append(pending.popleft())
+        self._batch, self._offset = batch, 0
+        self._send()
+
+    def _send(self) -> None:
+        """Have the sandbox see the batch, from `_offset` on."""
+        kinds, payloads = _as_batch(self._batch)
+        if self._offset:
+            payloads = payloads[self._offset :]
+            kinds = kinds[self._offset :] if len(kinds) > 1 else kinds
+        self._busy = True
+        self._number += 1
+        self._sandbox.submit(self._number, kinds, payloads)
+
+    def _finish(self) -> None:
+        """The batch is done with, in one way or another; under the mutex."""
+        self._busy = False
+        batch, self._batch = self._batch, []
+        if batch:
+            with self._endpoint.lock:
+                for chunk in batch:
+                    self._branch.done(chunk)
+
+    def _go_on(self) -> None:
+        """Do what is next, under the mutex: more events, what may be sent, or a flush."""
+        self._submit()
+        if not self._busy and not self._closed and self._waiting:
+            count = self._waiting if self._asked_to_flush else self._branch.may_dequeue()
+            if count:
+                self._busy = True
+                self._number += 1
+                self._sandbox.dequeue(self._number, count)
+        if not self._busy:
+            self._calm.notify_all()
+
+    def pump(self) -> None:
+        """See `Host`."""
+        if self._waiting and not self._busy:
+            with self._branch.mutex:
+                self._go_on()
+
+    def settle(self, last: bool) -> None:
+        """See `Host`."""
+        with self._branch.mutex:
+            self._go_on()
+            self._wait_until_calm()
+            if self._closed:
+                return
+            self._asked_to_flush = True
+            try:
+                self._busy = True
+                self._number += 1
+                self._sandbox.flush(self._number)
+                self._wait_until_calm()
+            finally:
+                self._asked_to_flush = False
+
+    def _wait_until_calm(self) -> None:
+        # The sandbox answers, or is ended for its limits: this comes to an end.
+        while not self._closed and (self._busy or self._branch.pending or (self._asked_to_flush and self._waiting)):
+            self._calm.wait()
+
+    def close(self) -> None:
+        """See `Host`."""
+        with self._branch.mutex:
+            self._end()
+        self._sandbox.close()
+        self._detach()
+
+    def _end(self) -> None:
+        self._closed = True
+        self._finish()
+        self._calm.notify_all()
+
+    # ---- what the sandbox says: see `sandbox.process.Owner` ----
+
+    def emitted(self, number: int, outputs: list[tuple[int, Any]], waiting: int) -> None:
+        """See `Owner`."""
+        with self._branch.mutex:
+            if self._closed:
+                return
+            self._waiting = waiting
+            emission = self._batch[0].emission if number and self._batch else None
+            if outputs:
+                self._branch.emit_payloads(outputs, emission)
+            if number:
+                self._finish()
+            self._go_on()
+
+    def failed(self, number: int, index: int, outputs: list[tuple[int, Any]], waiting: int, description: str) -> None:
+        """See `Owner`."""
+        branch = self._branch
+        with branch.mutex:
+            if self._closed:
+                return
+            self._waiting = waiting
+            if outputs:
+                branch.emit_payloads(outputs, self._batch[0].emission if self._batch else None)
+            at = self._offset + index if index >= 0 else -1
+            event = self._event_at(at)
+            if not branch.failed(description, event):
+                self._end()
+                return
+            self._sandbox.restart()
+            self._waiting = 0
+            left = sum(map(len, self._batch)) - at - 1
+            if self._batch and at >= 0 and left > 0:
+                self._offset = at + 1
+                self._send()
+            else:
+                self._finish()
+                self._go_on()
+
+    def ended(self, number: int, index: int, reason: str, overran: bool) -> None:
+        """See `Owner`."""
+        # Another sandbox may have to start, which takes its time.
+        self._endpoint.crew.submit(Errand(self._ended, index, reason, overran))
+
+    def _ended(self, index: int, reason: str, overran: bool) -> None:
+        branch = self._branch
+        with branch.mutex:
+            if self._closed:
+                return
+            if overran:
+                branch.quarantine(reason)
+            else:
+                event = self._event_at(self._offset + index if index >= 0 else -1)
+                if branch.failed(reason, event) and self._begin_anew():
+                    left = sum(map(len, self._batch)) - self._offset - index - 1
+                    if self._batch and index >= 0 and left > 0:
+                        self._offset += index + 1
+                        self._send()
+                    else:
+                        self._finish()
+                        self._go_on()
+                    return
+            self._end()
+
+    def _begin_anew(self) -> bool:
+        try:
+            self._detach()
+            self._busy = False
+            self._waiting = 0
+            self.install()
+        except errors.EChannelError as error:
+            self._branch.quarantine(str(error))
+            return False
+        return True
+
+    def _event_at(self, index: int) -> Any:
+        """The event itself, to be shown; those that this process made."""
+        for chunk in self._batch if index >= 0 else ():
+            if index < len(chunk):
+                try:
+                    return chunk.as_objects()[index]
+                except Exception as error:  # of the event's own class
+                    return error
+            index -= len(chunk)
+        return None
+
+    def called(self, call: int, service: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """See `Owner`."""
+        self._goes_away()
+        self._endpoint.crew.submit(Errand(self._answer, call, self._call_service, service, method, args, kwargs))
+
+    def _call_service(self, service: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = self._branch.publisher.grants.call(service, method, args, kwargs)
+        plain.encode(result)  # which raises where it is no plain data
+        return result
+
+    def shared_published(self, call: int, index: int, fields: dict[str, Any], expected_version: int | None) -> None:
+        """See `Owner`."""
+        self._goes_away()
+        publish = self._endpoint.sharing.publish
+        ref = self._shipment.shared[index]
+        self._endpoint.crew.submit(Errand(self._answer, call, publish, ref, fields, expected_version))
+
+    def shared_pulled(self, call: int, index: int) -> None:
+        """See `Owner`."""
+        self._goes_away()
+        pull = self._endpoint.sharing.pull
+        self._endpoint.crew.submit(Errand(self._answer, call, pull, self._shipment.shared[index]))
+
+    def _goes_away(self) -> None:
+        """The modulator waits for somebody who may wait for its copies of shared objects: see `InlineHost.away`."""
+        self.is_away = True
+        for shared in self._shared:
+            shared.updated(_ALL)
+
+    def _answer(self, call: int, function: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            answer = function(*arguments)
+        except Exception as error:  # of the user's handle, or of the master
+            self.is_away = False
+            self._sandbox.refuse(call, error)
+        else:
+            self.is_away = False
+            self._sandbox.answer(call, answer)
+
+    def shared_updated(self, index: int, version: int) -> None:
+        """See `Owner`."""
+        self._shared[index].updated(version)
+
+
+class _Shared:
+    """One shared object of an isolated modulator: see `sharing` for the holder."""
+
+    def __init__(self, host: IsolatedHost, index: int, ref: SharedRef) -> None:
+        self._host = host
+        self._index = index
+        self._ref = ref
+        self._lock = threading.Lock()
+        self._applied: list[tuple[int, Callable[[], None]]] = []
+        self._is_installed = False
+        self.state: tuple[int, dict[str, Any]] = (0, {})
+
+    def attach(self) -> None:
+        self._is_installed = False
+        self.state = self._host._endpoint.sharing.attach(self._ref, self)
+
+    def installed(self) -> None:
+        """The sandbox has `state`; what came meanwhile follows now."""
+        with self._lock:
+            self._is_installed = True
+            late = bool(self._applied)
+        if late:
+            self._host._sandbox.update_shared(self._index, *self.state)
+
+    def detach(self) -> None:
+        self._host._endpoint.sharing.detach(self._ref, self)
+        self.updated(_ALL)  # nobody has to wait for a copy that is gone
+
+    def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
+        with self._lock:
+            self._applied.append((version, applied))
+            if version > self.state[0]:
+                self.state = (version, fields)
+            if not self._is_installed:
+                return
+        self._host._sandbox.update_shared(self._index, version, fields)
+        if self._host.is_away:
+            self.updated(_ALL)
+
+    def updated(self, version: int) -> None:
+        with self._lock:
+            done = [applied for known, applied in self._applied if known <= version]
+            self._applied = [(known, applied) for known, applied in self._applied if known > version]
+        for applied in done:
+            applied()
+
+
+def _limits(admission: Admission) -> Limits:
+    return Limits(
+        max_seconds_per_event=admission.max_seconds_per_event,
+        max_cpu_fraction=admission.max_cpu_fraction,
+        max_memory_bytes=admission.max_memory_bytes,
+        modules=admission.modules,
+    )
+
+
+def _as_batch(chunks: list[Chunk]) -> tuple[bytes, list[Any]]:
+    if len(chunks) == 1:
+        return chunks[0].as_payloads()
+    parts = [chunk.as_payloads() for chunk in chunks]
+    payloads = [payload for _, more in parts for payload in more]
+    firsts = {kinds for kinds, _ in parts}
+    if len(firsts) == 1 and len(parts[0][0]) <= 1:
+        return parts[0][0], payloads
+    spelled = [kinds * len(more) if len(kinds) == 1 else kinds or bytes(len(more)) for kinds, more in parts]
+    return b"".join(spelled), payloads

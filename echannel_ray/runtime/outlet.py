@@ -1,0 +1,215 @@
+"""Where events of one stream go out: to the consumers of a channel, or of one that is derived from it."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors
+from echannel_ray.formats.events import BUFFERS, NOTICE, OVERHEAD_BYTES, PICKLED, decode
+from echannel_ray.protocol import frames
+from echannel_ray.protocol.gathering import Gather
+from echannel_ray.protocol.messages import Consumer
+from echannel_ray.protocol.streams import Recipient
+from echannel_ray.runtime.deliveries import Delivery
+from echannel_ray.runtime.local import hand_over
+from echannel_ray.runtime.mailbox import Mailbox, producer_name
+from echannel_ray.runtime.outgoing import Large
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.endpoint import Endpoint
+
+MAX_EVENT_BYTES = (2 << 30) + (1 << 20)  # 2 GiB, and what serialising adds
+NOTHING: Any = object()  # where there is no object, only its bytes
+
+Encoded = tuple[int, Any, int]
+
+
+class Outlet:
+    """One stream of this process, and its consumers here and elsewhere. All under the endpoint's lock."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        channel: str,
+        overflow: str,
+        window_bytes: int,
+        max_degree: int,
+        interval_seconds: float,
+    ) -> None:
+        self.endpoint = endpoint
+        self.interval_seconds = interval_seconds
+        self.local: tuple[Mailbox, ...] = ()
+        self.turns: dict[int, int] = {}  # of the local consumers' pairs, by their numbers
+        self.backlog_bytes = 0  # that wait for a modulator: its consumers' window counts them
+        self.stream = endpoint.sender.open_stream(channel, overflow, window_bytes, max_degree)
+        self.name = producer_name(endpoint.id, self.stream.number)
+
+    @property
+    def has_consumers(self) -> bool:
+        """Whether anybody gets what goes out here."""
+        return bool(self.local or self.stream.recipients)
+
+    # ---- small events, many at a time ----
+
+    def absorb(self, kind: int, taken: list[Any], size_bytes: int) -> None:
+        """Add small events of one kind to the pack that is being gathered. The stream must have a route to do so."""
+        stream = self.stream
+        if stream.closed or stream.deleted:
+            return
+        if stream.limit_bytes < 0:
+            # Groups, laggards, consumers of this process that came after this was published, or nobody.
+            size = size_bytes // len(taken)
+            for payload in taken:
+                if stream.recipients:
+                    self.endpoint.sender.send_to_all(stream, kind, payload, size)
+                else:
+                    self.endpoint.sender.skip(stream)
+            return
+        gather = stream.gather
+        assert gather is not None
+        if len(gather.events) + len(taken) > stream.max_degree:
+            self.endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
+        if gather.stream is not stream or gather.kind != kind:
+            self.turn(gather, kind)
+        stream.published_bytes += size_bytes
+        if gather.events:
+            gather.events += taken
+        else:
+            gather.events = taken
+        if len(gather.events) >= stream.max_degree:
+            self.endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
+
+    def turn(self, gather: Gather, kind: int) -> None:
+        """The events appended from now on are ours."""
+        gather.turn(self.stream, kind)
+        self._see_to_departure(gather)
+
+    def _see_to_departure(self, gather: Gather) -> None:
+        if not gather.due_at:
+            gather.due_at = time.monotonic() + self.interval_seconds
+            if not self.endpoint.crew.ticking:
+                self.endpoint.crew.wake_ticker()
+
+    # ---- any event ----
+
+    def send(self, event: Any, encoded: Encoded | None, delivery: Delivery | None) -> bool:
+        """One event to everybody; False where a policy dropped it for one. It leaves at once with a `delivery`."""
+        stream = self.stream
+        endpoint = self.endpoint
+        dropped = False
+        special = False
+        if encoded is not None and stream.recipients:
+            kind, payload, size = self._payload(*encoded)
+            special = bool(stream.groups or stream.laggards)
+            sequence, dropped = endpoint.sender.send_to_all(stream, kind, payload, size)
+        else:
+            sequence = endpoint.sender.skip(stream)
+        if event is NOTHING and self.local:
+            assert encoded is not None
+            event = decode(encoded[0], encoded[1])
+        accepted = hand_over(self, event, sequence, delivery)
+        if delivery is not None:
+            self._expect(delivery, sequence, accepted)
+            return True
+        for route in stream.routes() if special or stream.laggards else (stream.route,):
+            if route is not None and route.gather:
+                self._see_to_departure(route.gather)
+                is_full = len(route.gather.events) >= stream.max_degree
+                if is_full or route.gather.gathered_bytes >= frames.MAX_PACK_BYTES:
+                    endpoint.outgoing.flush(route.flow)
+        return not dropped and accepted == len(self.local)
+
+    def _payload(self, kind: int, payload: Any, size: int) -> tuple[int, Any, int]:
+        if size > MAX_EVENT_BYTES:
+            raise errors.NotSerialisable(
+                f"an event of {size:,} bytes: the limit is {MAX_EVENT_BYTES:,}; publish it in parts, or put it "
+                "where both sides can read it and publish where that is",
+                size=size,
+            )
+        if size - OVERHEAD_BYTES > frames.CHUNK_BYTES:
+            payload = Large(self.stream, *_as_segments(kind, payload))
+            kind = payload.kind
+        elif kind == BUFFERS:
+            payload = joined(payload)
+        return kind, payload, size
+
+    def _expect(self, delivery: Delivery, sequence: int, accepted: int) -> None:
+        stream = self.stream
+        endpoint = self.endpoint
+        reached = [r for r in stream.recipients.values() if _was_sent(r, sequence)]
+        remote = [(r.endpoint, r.subscription) for r in reached]
+        grouped = [endpoint.mailboxes.get(s) for e, s in remote if e == endpoint.id]
+        own = [*self.local, *(mailbox for mailbox in grouped if mailbox is not None)]
+        delivery.expect(remote, accepted, time.monotonic(), own)
+        flows = {(r.route or stream.route).flow for r in reached}  # type: ignore[union-attr]
+        for flow in flows:
+            endpoint.outgoing.flush(flow, delivery.number)
+
+    def notify(self, error: errors.EChannelError, encoded: bytes) -> None:
+        """Tell the consumers something that is no event, in its place."""
+        if self.stream.recipients:
+            self.endpoint.sender.send_to_all(self.stream, NOTICE, encoded, len(encoded) + OVERHEAD_BYTES)
+        for mailbox in self.local:
+            mailbox.tell(error)
+        if self.stream.route is not None and self.stream.route.gather:
+            self._see_to_departure(self.stream.route.gather)
+
+    # ---- consumers ----
+
+    def apply(
+        self,
+        version: tuple[int, int],
+        consumers: Iterable[Consumer],
+        deleted: bool,
+        after: Mapping[tuple[int, int], tuple[int, int]],
+    ) -> None:
+        """The consumers have changed."""
+        mine = self.endpoint.id
+        mailboxes = self.endpoint.mailboxes
+        remote = []
+        local = []
+        for consumer in consumers:
+            if consumer.endpoint != mine or consumer.group is not None:
+                remote.append(consumer)
+            elif consumer.subscription in mailboxes:
+                local.append(mailboxes[consumer.subscription])
+                self.turns[consumer.subscription] = consumer.turn
+        self.local = tuple(local)
+        self.stream.has_local_consumers = bool(local)
+        self.endpoint.sender.membership_changed(self.stream, version, remote, deleted, after)
+
+    def counters(self) -> dict[str, int]:
+        """What has gone out here so far."""
+        stream = self.stream
+        if stream.gather is not None:
+            stream.gather.settle()
+        return {
+            "events_published": stream.next_sequence - 1,
+            "events_dropped": stream.dropped,
+            "packs_sent": stream.packs,
+            "bytes_between_nodes": stream.bytes_between_nodes,
+            "bytes_published": stream.published_bytes - OVERHEAD_BYTES * (stream.next_sequence - 1 - stream.skipped),
+        }
+
+
+def joined(payload: Any) -> bytes:
+    """A payload in one piece."""
+    return payload if isinstance(payload, bytes) else b"".join(payload)
+
+
+def _was_sent(recipient: Recipient, sequence: int) -> bool:
+    if recipient.route is None:
+        return True
+    return bool(recipient.sent) and recipient.sent[-1].sequence == sequence
+
+
+def _as_segments(kind: int, payload: Any) -> tuple[int, list[Any]]:
+    if kind == BUFFERS and not isinstance(payload, bytes):
+        return kind, payload
+    if type(payload) is bytes:
+        return kind, [payload]
+    # A long string: in chunks it travels as its pickle.
+    return PICKLED, [pickle.dumps(payload, 5)]

@@ -1,0 +1,48 @@
+"""How a batch is read in a sandbox, and what is said of what goes wrong there."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from echannel_ray.formats import events as formats
+from echannel_ray.sandbox.calls import text_of
+
+_decode: Final = msgspec.msgpack.Decoder(tuple[bytes, list[Any]]).decode
+
+
+def read_batch(data: bytes | memoryview, events: list[Any]) -> tuple[bool, BaseException | None]:
+    """Fill `events`, up to the first that can't be decoded: whether all are scalars, and the error of that one."""
+    kinds, payloads = _decode(data)
+    if not kinds.strip(b"\0"):
+        events += payloads
+        return True, None
+    if len(kinds) == 1:
+        kinds *= len(payloads)
+    decode = formats.decode
+    add = events.append
+    try:
+        for kind, payload in zip(kinds, payloads, strict=True):
+            add(decode(kind, payload))
+    except BaseException as error:
+        return False, Undecodable(error)
+    return False, None
+
+
+class Undecodable(Exception):
+    """An event that this process can't make again."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(f"the event can't be decoded in the sandbox: {explain(cause)}")
+
+
+def explain(error: BaseException) -> str:
+    """What a consumer reads of an error in its modulator."""
+    if isinstance(error, Undecodable):
+        return text_of(error)
+    text = f"{type(error).__name__}: {text_of(error)}"
+    if isinstance(error, ImportError | PermissionError):
+        name = getattr(error, "name", None) or "what it imports"
+        text += f" (a sandbox reaches no files; list {name} in the producer's Admission(modules=...) to have it there)"
+    return text

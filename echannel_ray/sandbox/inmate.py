@@ -1,0 +1,305 @@
+"""What runs inside a sandbox, one thread: it is locked down, unpickles what was shipped, and works on batches.
+
+All of this shares its process with the code that it runs, which can change any of it: nothing here protects anybody.
+"""
+
+from __future__ import annotations
+
+import array
+import io
+import pickle
+import time
+from typing import Any, Final
+
+from echannel_ray.formats import plain
+from echannel_ray.modulation.modulator import Modulator, overrides
+from echannel_ray.modulation.replica import Replica
+from echannel_ray.modulation.services import Services
+from echannel_ray.sandbox import lockdown
+from echannel_ray.sandbox.area import AREA_BYTES, map_area, map_progress, read_apart
+from echannel_ray.sandbox.batches import explain, read_batch
+from echannel_ray.sandbox.calls import Calls, Link, text_of
+from echannel_ray.sandbox.messages import (
+    MAX_CALL_BYTES,
+    MAX_TEXT,
+    Batch,
+    Dequeue,
+    Done,
+    Downward,
+    Failed,
+    Flush,
+    Install,
+    Outcome,
+    Ready,
+    Restart,
+    Start,
+    Unavailable,
+    Update,
+    Updated,
+)
+from echannel_ray.sandbox.outputs import SCALARS, Data, Holdings, describe, encode
+from echannel_ray.sandbox.port import Port
+
+_METHODS: Final = ("enqueue", "dequeue", "period", "flush", "key")
+_MIN_PERIOD_SECONDS: Final = 0.001
+
+
+def serve(descriptor: int, layers: list[str], memory_in_use: int) -> None:
+    """Wait until somebody wants this sandbox, lock it down, and serve."""
+    port = Port(descriptor)
+    start = port.receive()
+    if not isinstance(start, Start):
+        return
+    area = map_area(port.descriptors.popleft())
+    progress = map_progress(port.descriptors.popleft())
+    try:
+        layers += lockdown.lock(memory_in_use + AREA_BYTES + start.max_memory_bytes)
+    except Exception as error:
+        port.send(Unavailable(text_of(error)))
+        return
+    port.send(Ready(layers))
+    Inmate(port, area, progress).run()
+
+
+class Inmate:
+    """Does what the producer asks for, one thing after the other, and runs the modulator's timer in between."""
+
+    def __init__(self, port: Port, area: memoryview, progress: memoryview) -> None:
+        self._port = port
+        self._area = area
+        self._progress = progress  # [the item that was begun last, what was done besides]
+        self._calls = Calls(port.ask)
+        self._holdings = Holdings()
+        self._given: set[int] = set()  # ids of the events of this batch
+        self._shared: dict[int, tuple[int, dict[str, Any]]] = {}
+        self._copies: dict[int, Any] = {}
+        self._installed: Install | None = None
+        self._replica: Replica | None = None
+        self._period: float | None = None
+        self._due = 0.0
+
+    def run(self) -> None:
+        """Until the producer closes the socket."""
+        while True:
+            timeout = None
+            if self._period is not None and self._replica is not None:
+                timeout = self._due - time.monotonic()
+                if timeout <= 0:
+                    self._run_period()
+                    continue
+            message = self._port.receive(timeout)
+            if message is not None:
+                self._perform(message)
+                self._progress[1] = (self._progress[1] + 1) & 0xFFFFFFFF
+
+    def _perform(self, message: Downward) -> None:
+        if isinstance(message, Batch):
+            self._work_on(message)
+        elif isinstance(message, Dequeue):
+            self._dequeue(message)
+        elif isinstance(message, Flush):
+            self._attempt(message.number, lambda replica: replica.flush())
+        elif isinstance(message, Update):
+            self._update(message)
+        elif isinstance(message, Install):
+            self._install(message)
+        elif isinstance(message, Restart):
+            self._restart()
+
+    # ---- installing ------------------------------------------------------------------------------------------------
+
+    def _install(self, message: Install) -> None:
+        self._installed = message
+        self._shared = dict(enumerate((version, plain.decode(fields)) for version, fields in message.shared))
+        try:
+            modulator = self._make()
+            key = None
+            if message.wants_key and overrides(modulator, "key"):
+                key = plain.canonical(modulator.key())
+                if len(key) > MAX_CALL_BYTES:
+                    raise ValueError(f"a key of {len(key):,} bytes: the limit is {MAX_CALL_BYTES:,}")
+            assert self._replica is not None
+            period = modulator.period_seconds
+            if period is not None:
+                period = self._period = max(float(period), _MIN_PERIOD_SECONDS)
+                self._due = time.monotonic() + period
+            done = Done(self._replica.queues, period, key, [each for each in _METHODS if overrides(modulator, each)])
+        except BaseException as error:
+            self._port.send(Failed(explain(error)))
+            return
+        self._port.send(done)
+
+    def _make(self) -> Modulator:
+        """A new modulator, and its replica, from what was shipped."""
+        assert self._installed is not None
+        self._replica = None
+        self._holdings.clear()
+        self._copies.clear()
+        unpickler = _Unpickler(io.BytesIO(self._installed.code), self._copy)
+        _, modulator = unpickler.load()
+        if not isinstance(modulator, Modulator):
+            raise TypeError(f"what was shipped is no modulator, but a {type(modulator).__qualname__}")
+        replica = Replica(modulator, Services(self._installed.services, self._calls.service))
+        if not replica.queues:
+            modulator.emit = self._emitter(replica.emitted)  # type: ignore[method-assign]
+        self._replica = replica
+        return modulator
+
+    def _copy(self, index: int, cls: Any) -> Any:
+        if index not in self._copies:
+            version, fields = self._shared[index]
+            self._copies[index] = cls._echannel_copy(version, fields, Link(self._calls, index))
+        return self._copies[index]
+
+    def _restart(self) -> None:
+        try:
+            self._make()
+        except BaseException as error:
+            self._port.send(_failure(0, -1, [], self._holdings, error))
+
+    def _update(self, message: Update) -> None:
+        fields = plain.decode(message.fields)
+        self._shared[message.index] = (message.version, fields)
+        copy = self._copies.get(message.index)
+        try:
+            if copy is not None:
+                copy._echannel_update(message.version, fields)
+        except BaseException as error:
+            self._port.send(_failure(0, -1, [], self._holdings, error))
+        self._port.send(Updated(message.index, message.version))
+
+    # ---- working ---------------------------------------------------------------------------------------------------
+
+    def _emitter(self, emitted: list[Any]) -> Any:
+        """`Modulator.emit`: what could change afterwards is taken as it is now."""
+        append = emitted.append
+        given = self._given
+        held = self._holdings.handles
+
+        def emit(event: Any) -> None:
+            if type(event) in SCALARS or id(event) in given or id(event) in held:
+                append(event)
+            else:
+                append(Data(encode(event)))
+
+        return emit
+
+    def _work_on(self, batch: Batch) -> None:
+        replica = self._replica
+        if replica is None:
+            self._port.send(_failure(batch.number, 0, [], self._holdings, RuntimeError("nothing is installed")))
+            return
+        events: list[Any] = []
+        index = -1
+        try:
+            if batch.apart:
+                data: bytes | memoryview = read_apart(self._port.descriptors.popleft(), batch.size)
+            else:
+                data = self._area[: batch.size]
+            is_plain, error = read_batch(data, events)
+            index = len(events)  # where it failed, if it did
+            if not is_plain:
+                self._given.update(map(id, events))
+            enqueue = replica.modulator.enqueue
+            progress = self._progress
+            try:
+                for progress[0], event in enumerate(events):
+                    enqueue(event)
+            except BaseException as raised:
+                error = raised
+                index = progress[0]
+            finally:
+                progress[0] = 0
+                event = None
+                if replica.queues:
+                    replica.waiting.extend(replica.emitted)
+                    replica.emitted.clear()
+            outcome = self._describe(batch.number, events, replica, error, index)
+        except BaseException as raised:  # such as a lack of memory
+            replica.emitted.clear()
+            outcome = _failure(batch.number, max(index, 0), [], self._holdings, raised)
+        if outcome.failure is None and not is_plain:
+            outcome.keeps = self._holdings.keep(events).tobytes()
+            outcome.drops = self._holdings.sweep()
+        self._given.clear()
+        self._port.send(outcome)
+
+    def _describe(
+        self, number: int, events: list[Any], replica: Replica, error: BaseException | None, index: int
+    ) -> Outcome:
+        if error is not None:
+            outcome = _failure(number, index, replica.take(), self._holdings, error, events)
+        else:
+            outcome = describe(number, events, replica.take(), self._holdings)
+            if outcome.failure is not None:
+                outcome.index = max(len(events) - 1, -1)
+        outcome.waiting = len(replica.waiting)
+        return outcome
+
+    def _attempt(self, number: int, work: Any) -> None:
+        replica = self._replica
+        if replica is None:
+            self._port.send(_failure(number, -1, [], self._holdings, RuntimeError("nothing is installed")))
+            return
+        error: BaseException | None = None
+        try:
+            work(replica)
+        except BaseException as raised:
+            error = raised
+        try:
+            outcome = self._describe(number, (), replica, error, -1)  # type: ignore[arg-type]
+        except BaseException as raised:
+            outcome = _failure(number, -1, [], self._holdings, raised)
+        if outcome.failure is None:
+            outcome.drops = self._holdings.sweep()
+        self._port.send(outcome)
+
+    def _dequeue(self, message: Dequeue) -> None:
+        def work(replica: Replica) -> None:
+            taken: list[Any] = []
+            try:
+                for self._progress[0] in range(message.count):
+                    if not replica.waiting:
+                        break
+                    taken += replica.dequeue(1)
+            finally:
+                self._progress[0] = 0
+                replica.emitted += taken
+
+        self._attempt(message.number, work)
+
+    def _run_period(self) -> None:
+        assert self._period is not None
+        self._attempt(0, lambda replica: replica.period())
+        self._progress[1] = (self._progress[1] + 1) & 0xFFFFFFFF
+        # Not `due + period`: what was late is not made up for.
+        self._due = time.monotonic() + self._period
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, copy: Any) -> None:
+        super().__init__(file)
+        self._copy = copy
+
+    def persistent_load(self, pid: Any) -> Any:
+        """Shared objects, which stay where they are: a copy is made here."""
+        kind, index, cls = pid
+        if kind != "shared":
+            raise pickle.UnpicklingError(f"there is no {kind!r} to be loaded")
+        return self._copy(index, cls)
+
+
+def _failure(
+    number: int, index: int, emitted: list[Any], holdings: Holdings, error: BaseException, events: Any = ()
+) -> Outcome:
+    """What was emitted before it failed, as far as that can be said."""
+    try:
+        outcome = describe(number, events, emitted, holdings)
+    except BaseException:
+        outcome = Outcome(number, index, False, b"", [], [], b"", [], 0, None)
+    if outcome.passed:  # those before the failure, not all of the batch
+        outcome.passed = False
+        outcome.picks = array.array("I", range(len(events))).tobytes()
+    outcome.index = index
+    outcome.failure = explain(error)[:MAX_TEXT]
+    return outcome

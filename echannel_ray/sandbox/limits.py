@@ -1,0 +1,85 @@
+"""What a sandbox may use, what is known of one, who is told what happens in it, and the errors of making one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from echannel_ray.errors import EChannelError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the code in one sandbox may use. `modules` are what it may import, besides the library's own."""
+
+    max_seconds_per_event: float
+    max_cpu_fraction: float
+    max_memory_bytes: int
+    modules: tuple[str, ...] = ()
+
+    @property
+    def max_install_seconds(self) -> float:
+        """CPU for unpickling and `key()`: more than for an event, since it makes classes and runs once."""
+        return max(self.max_seconds_per_event, 0.5)
+
+    @property
+    def max_wall_seconds(self) -> float:
+        """How long one event may take by the clock on the wall: a busy machine must not look like a sleeper."""
+        return max(20 * self.max_seconds_per_event, 5.0)
+
+
+class SandboxUnavailable(EChannelError):
+    """This host can't make a sandbox that is worth the name (`.reason`)."""
+
+    def __init__(self, reason: str, **facts: Any) -> None:
+        message = reason if facts else f"no sandbox can be made here, so nothing runs isolated: {reason}"
+        super().__init__(message, **(facts or {"reason": reason}))
+
+
+class SandboxFailed(EChannelError):
+    """What was to be installed failed, or its process ended (`.reason`; `.overran`: it broke a limit)."""
+
+    def __init__(self, reason: str, **facts: Any) -> None:
+        super().__init__(reason, **{"reason": reason, "overran": False, **facts})
+
+
+class ServiceFailed(EChannelError):
+    """A call of a service failed at the producer (`.kind`: the class of the error there)."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What a sandbox says of the modulator that it has installed; nothing of it is more than a claim."""
+
+    queues: bool
+    period_seconds: float | None
+    key: bytes | None
+    overrides: frozenset[str]
+
+
+class Owner(Protocol):
+    """Told of what happens in its sandbox, on the warden's thread: it must not block.
+
+    Outputs are (kind, payload) each, as in packs; of an event that was given, the payload is the one that was given.
+    """
+
+    def emitted(self, number: int, outputs: list[tuple[int, Any]], waiting: int) -> None:
+        """A batch, a `flush` or a `dequeue` is done; number 0: from `period`."""
+
+    def failed(self, number: int, index: int, outputs: list[tuple[int, Any]], waiting: int, description: str) -> None:
+        """The modulator failed at this event of the batch (-1: in something else), and waits for `restart`."""
+
+    def ended(self, number: int, index: int, reason: str, overran: bool) -> None:
+        """The process is gone; the last call."""
+
+    def called(self, call: int, service: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """It calls a service, and waits for `answer` or `refuse`."""
+
+    def shared_published(self, call: int, index: int, fields: dict[str, Any], expected_version: int | None) -> None:
+        """It publishes a shared object, and waits for `answer` (version, fields) or `refuse`."""
+
+    def shared_pulled(self, call: int, index: int) -> None:
+        """It pulls a shared object, and waits for `answer` (version, fields) or `refuse`."""
+
+    def shared_updated(self, index: int, version: int) -> None:
+        """It has taken over an update of a shared object."""

@@ -1,0 +1,197 @@
+"""A zygote as its producer sees it: started once per set of modules, and asked for a sandbox ahead of need."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from echannel_ray.sandbox.limits import SandboxUnavailable
+from echannel_ray.sandbox.zygote import SPARE
+
+# Python reads `.pth` files itself, which an editable installation of this package needs; `-I`: nothing of the
+# environment, and nothing of the current directory.
+_PROGRAM: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1])['path'];"
+    "from echannel_ray.sandbox import zygote; zygote.main()"
+)
+# What the dynamic linker and the C library need. And no library may start threads: a process that forks has one.
+_KEPT: Final = ("LD_LIBRARY_PATH", "TZ")
+_ENVIRONMENT: Final = {
+    "LANG": "C.UTF-8",
+    "TZ": ":/etc/localtime",  # spelled out, it is read once
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",  # they are looked for in files
+}
+
+
+@dataclass(frozen=True)
+class Spare:
+    """A process that waits to be a sandbox: its socket, a descriptor of the process, its number."""
+
+    socket: socket.socket
+    process: int
+    pid: int
+
+
+class Nursery:
+    """One per process and set of modules. Opened and read on the warden's thread; spares are taken from any."""
+
+    def __init__(self, modules: tuple[str, ...]) -> None:
+        self._modules = modules
+        self._changed = threading.Condition()
+        self._spares: deque[Spare] = deque()
+        self._ordered = 0
+        self._waiting = 0
+        self._control: socket.socket | None = None
+        self._zygote: subprocess.Popen[bytes] | None = None
+        self._reason = "the zygote ended"
+        self.is_over = False
+
+    @property
+    def pid(self) -> int | None:
+        """The zygote's."""
+        return None if self._zygote is None else self._zygote.pid
+
+    def fileno(self) -> int:
+        """The control socket; -1 before it is there."""
+        return -1 if self._control is None else self._control.fileno()
+
+    def open(self) -> None:
+        """Start the zygote. It ends with the thread that calls this."""
+        control, theirs = socket.socketpair()
+        with theirs:
+            settings = {
+                "path": [os.path.abspath(each) for each in sys.path],  # the zygote is elsewhere
+                "modules": self._modules,
+                "control": theirs.fileno(),
+                "parent": os.getpid(),
+            }
+            environment = _ENVIRONMENT | {name: os.environ[name] for name in _KEPT if name in os.environ}
+            try:
+                self._zygote = subprocess.Popen(
+                    [sys.executable, "-I", "-c", _PROGRAM, json.dumps(settings)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env=environment,
+                    cwd="/",
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # what a terminal signals is the producer's business
+                )
+            except OSError as error:
+                self._reason = f"{sys.executable} can't be started: {error}"
+        with self._changed:
+            self._control = control
+            if self._zygote is None:
+                self.is_over = True
+            self._order()
+            self._changed.notify_all()
+
+    def take(self, timeout: float) -> Spare:
+        """A spare; waits for one. `SandboxUnavailable` where none comes."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            self._waiting += 1
+            try:
+                self._order()
+                while True:
+                    while not self._spares:
+                        if self.is_over:
+                            raise SandboxUnavailable(self._reason)
+                        if not self._changed.wait(deadline - time.monotonic()):
+                            raise SandboxUnavailable(f"the zygote made none within {timeout:g} s")
+                    spare = self._spares.popleft()
+                    if not _has_ended(spare.process):
+                        return spare
+                    _discard(spare)
+                    self._order()
+            finally:
+                self._waiting -= 1
+
+    def refill(self) -> None:
+        """Have one in reserve."""
+        with self._changed:
+            self._order(1)
+
+    def on_readable(self) -> None:
+        """A spare has come, or the zygote has ended."""
+        assert self._control is not None
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, 4096, 2)
+        except OSError:
+            data, descriptors = b"", []
+        with self._changed:
+            if data == SPARE and len(descriptors) == 2:
+                connected, process = socket.socket(fileno=descriptors[0]), descriptors[1]
+                self._ordered -= 1
+                self._spares.append(Spare(connected, process, _pid(process)))
+            else:
+                if data:
+                    self._reason = data[1:].decode(errors="replace")
+                self.is_over = True
+                self._drop_spares()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the zygote, and with it its sandboxes."""
+        with self._changed:
+            self.is_over = True
+            self._drop_spares()
+            self._changed.notify_all()
+        if self._control is not None:
+            self._control.close()
+        if self._zygote is not None:
+            self._zygote.kill()
+            self._zygote.wait()
+
+    def abandon(self) -> None:
+        """In the child of a fork: close what was inherited."""
+        self.is_over = True
+        self._drop_spares()
+        if self._control is not None:
+            self._control.close()
+
+    def _order(self, reserve: int = 0) -> None:
+        missing = self._waiting + reserve - len(self._spares) - self._ordered
+        if missing > 0 and self._control is not None and not self.is_over:
+            self._ordered += missing
+            try:
+                self._control.sendall(b"s" * missing)
+            except OSError:
+                pass  # it has ended, which the warden will see
+
+    def _drop_spares(self) -> None:
+        while self._spares:
+            _discard(self._spares.popleft())
+
+
+def _discard(spare: Spare) -> None:
+    spare.socket.close()
+    os.close(spare.process)
+
+
+def _has_ended(process: int) -> bool:
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _pid(process: int) -> int:
+    """The number of a process in this process's own namespace."""
+    with open(f"/proc/self/fdinfo/{process}") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name == "Pid":
+                return int(value)
+    return 0

@@ -1,0 +1,70 @@
+"""A sandbox's end of its socket, and what it says of errors."""
+
+from __future__ import annotations
+
+import array
+import os
+import select
+import socket
+from collections import deque
+from typing import Final
+
+from echannel_ray.sandbox.messages import (
+    Answer,
+    Call,
+    Downward,
+    Frames,
+    Publish,
+    Pull,
+    Refuse,
+    Upward,
+    frame,
+    read_down,
+)
+
+_MAX_READ: Final = 65536
+
+
+class Port:
+    """The socket to the producer: blocking, with the messages and descriptors that have come and were not asked for."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
+        self._frames = Frames(1 << 32)
+        self._messages: deque[Downward] = deque()
+        self.descriptors: deque[int] = deque()
+
+    def send(self, message: Upward) -> None:
+        """Have the producer get this message."""
+        view = memoryview(frame(message))
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def receive(self, timeout: float | None = None) -> Downward | None:
+        """The next message; None where none has come within this time."""
+        if not self._messages and timeout is not None and not self._poll.poll(max(timeout, 0) * 1000):
+            return None
+        while not self._messages:
+            self._read()
+        return self._messages.popleft()
+
+    def ask(self, message: Call | Publish | Pull) -> Answer | Refuse:
+        """Send it, and wait for its answer. What else comes has to wait."""
+        self.send(message)
+        while True:
+            for at, each in enumerate(self._messages):
+                if isinstance(each, Answer | Refuse) and each.call == message.call:
+                    del self._messages[at]
+                    return each
+            self._read()
+
+    def _read(self) -> None:
+        data, ancillary, _, _ = self._socket.recvmsg(_MAX_READ, socket.CMSG_SPACE(8))
+        if not data:
+            os._exit(0)  # the producer has closed it, or is gone
+        for _, _, content in ancillary:
+            self.descriptors.extend(array.array("i", content))
+        self._messages.extend(map(read_down, self._frames.feed(data)))

@@ -1,0 +1,274 @@
+"""One sandbox as its producer sees it: what is sent to it, what is made of its answers, and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from echannel_ray.formats import plain
+from echannel_ray.formats.events import BUFFERS
+from echannel_ray.sandbox.area import AREA_BYTES, Area, Progress, sealed_copy
+from echannel_ray.sandbox.calls import take_apart
+from echannel_ray.sandbox.hearing import Hearing
+from echannel_ray.sandbox.limits import Installed, Limits, Owner, SandboxFailed, SandboxUnavailable
+from echannel_ray.sandbox.line import Line
+from echannel_ray.sandbox.messages import (
+    Answer,
+    Batch,
+    Dequeue,
+    Done,
+    Downward,
+    Failed,
+    Flush,
+    Install,
+    Outcome,
+    Ready,
+    Restart,
+    Start,
+    Unavailable,
+    Update,
+    Upward,
+    Violation,
+)
+from echannel_ray.sandbox.watching import Meter, Task
+
+if TYPE_CHECKING:
+    from echannel_ray.sandbox.warden import Warden
+
+_START_SECONDS: Final = 60.0  # on a busy machine, with much to import
+
+_encode_batch: Final = msgspec.msgpack.Encoder().encode
+
+
+class Sandbox:
+    """A process for one modulator. Made locked down; `install` comes next, then batches, one at a time.
+
+    The owner is called from when `install` has returned until `ended` or `close`. Any thread may call any method.
+    """
+
+    def __init__(self, owner: Owner, warden: Warden, limits: Limits, name: str) -> None:
+        self.name = name
+        self.limits = limits
+        self.layers: tuple[str, ...] = ()
+        self._warden = warden
+        self._lock = threading.Lock()
+        self._hearing = Hearing(owner, limits.max_memory_bytes, self.refuse)
+        self._is_over = False  # ended or closed: no more callbacks
+        self._reason = ""
+        self._overran = False
+        try:
+            self._area = Area()
+            self._progress = Progress()
+        except OSError as error:
+            raise SandboxUnavailable(f"the kernel refuses sealed shared memory: {error}") from None
+        spare = warden.take(limits.modules, _START_SECONDS)
+        self._process = spare.process
+        self.pid = spare.pid
+        self._line = Line(spare.socket, lambda wanted: warden.want_room(self, wanted))
+        self._meter = Meter(self.pid, limits, self._progress)
+        self._begin(Task(0, 1, _START_SECONDS))
+        warden.watch(self)
+        self._send(Start(limits.max_memory_bytes), [self._area.descriptor, self._progress.descriptor])
+        reply = self._wait(_START_SECONDS)
+        if not isinstance(reply, Ready):
+            self.close()
+            reason = reply.reason if isinstance(reply, Unavailable) else self._reason
+            raise SandboxUnavailable(reason)
+        if not self._meter.works():
+            self.close()
+            raise SandboxUnavailable("the kernel does not tell the CPU time of other processes")
+        self.layers = tuple(reply.layers)
+
+    # ---- what it is asked for --------------------------------------------------------------------------------------
+
+    def install(
+        self,
+        code: bytes,
+        services: Iterable[str],
+        shared: Sequence[tuple[int, dict[str, Any]]],
+        wants_key: bool,
+        timeout: float | None = None,
+    ) -> Installed:
+        """Have it unpickle `code`, a pair of class and modulator. Blocks; `SandboxFailed` says why that was impossible.
+
+        `services` are the names that it may call; as a mapping, with the methods that it may. `shared` are version and
+        fields of the shared objects, by index. Not for the warden's thread.
+        """
+        granted = dict(services) if isinstance(services, Mapping) else dict.fromkeys(services)
+        encoded = [(version, plain.encode(fields)) for version, fields in shared]
+        self._hearing.expect(granted, len(shared))
+        self._begin(Task(0, 1, self.limits.max_install_seconds))
+        self._send(Install(code, list(granted), encoded, wants_key))
+        reply = self._wait(_START_SECONDS if timeout is None else timeout)
+        self._warden.refill(self.limits.modules)
+        if isinstance(reply, Done) and self._hearing.installed is not None:
+            return self._hearing.installed
+        if isinstance(reply, Failed):
+            raise SandboxFailed(reply.description)
+        raise SandboxFailed(self._reason, overran=self._overran)
+
+    def submit(self, number: int, kinds: bytes, payloads: Sequence[Any]) -> None:
+        """Have it work on a batch of encoded events; one at a time. `emitted`, `failed` or `ended` follows."""
+        if BUFFERS in kinds:
+            data = _encode_batch((kinds, [b"".join(each) if type(each) is list else each for each in payloads]))
+        else:
+            data = _encode_batch((kinds, payloads))
+        self._begin(Task(number, max(len(payloads), 1), self.limits.max_seconds_per_event, (kinds, payloads), True))
+        if len(data) > AREA_BYTES:
+            self._send(Batch(number, len(data), True), [sealed_copy(data)])
+        else:
+            self._area.write(data)
+            self._send(Batch(number, len(data), False))
+
+    def dequeue(self, number: int, count: int) -> None:
+        """The transport can take so many of what waits there; `emitted` follows, as for a batch."""
+        self._begin(Task(number, max(count, 1), self.limits.max_seconds_per_event, (b"", ())))
+        self._send(Dequeue(number, count))
+
+    def flush(self, number: int) -> None:
+        """Have it emit what it holds back; `emitted` follows, as for a batch."""
+        self._begin(Task(number, 1, self.limits.max_seconds_per_event, (b"", ())))
+        self._send(Flush(number))
+
+    def restart(self) -> None:
+        """Have it make a new modulator of what was installed, in the same process, after a failure."""
+        self._hearing.expect_restart()
+        self._meter.allow_more()
+        self._send(Restart())
+
+    def update_shared(self, index: int, version: int, fields: dict[str, Any]) -> None:
+        """A shared object has changed; `shared_updated` follows when its copy there has too."""
+        message = Update(index, version, plain.encode(fields))
+        self._hearing.expect_update()
+        self._meter.allow_more()
+        self._send(message)
+
+    def answer(self, call: int, value: Any) -> None:
+        """What a call returned: plain data, else the call fails there."""
+        try:
+            data = plain.encode(value)
+        except plain.NotPlain as error:
+            self.refuse(call, TypeError(f"the result of a call must be plain data: {error}"))
+            return
+        self._hearing.end_call(call)
+        self._send(Answer(call, data))
+
+    def refuse(self, call: int, error: BaseException) -> None:
+        """What a call raised."""
+        self._hearing.end_call(call)
+        self._send(take_apart(call, error))
+
+    def close(self) -> None:
+        """End the process. No callback begins after this."""
+        self._finish("it was closed", False)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch, `flush` or `dequeue` is still to be answered."""
+        return self._hearing.task is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the process is gone."""
+        return self._is_over
+
+    def cpu_seconds(self) -> float:
+        """The CPU time that the process has used."""
+        return self._meter.cpu_seconds()
+
+    # ---- for the warden --------------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """Its socket."""
+        return self._line.fileno()
+
+    def on_readable(self) -> None:
+        """Read what has come."""
+        try:
+            for message in self._line.read():
+                if self._is_over:
+                    return
+                if isinstance(message, Outcome):
+                    self._hearing.handle(message)
+                else:  # what reading a call costs here is charged to who made it: its arguments may be made to be slow
+                    begun = time.thread_time()
+                    self._hearing.handle(message)
+                    self._meter.charge(time.thread_time() - begun)
+        except Violation as violation:
+            self.end(f"it broke the protocol: {violation}", False)
+        except EOFError as end:
+            self.end(str(end), False)
+
+    def on_writable(self) -> None:
+        """Send what could not be sent at once."""
+        self._line.on_writable()
+
+    def look(self, now: float) -> None:
+        """See whether it keeps its limits, and end it where it does not."""
+        reason = self._meter.look(now, self._hearing.task, self._hearing.installed)
+        if reason is not None:
+            self.end(reason, True)
+
+    def end(self, reason: str, overran: bool) -> None:
+        """On the warden's thread: kill it, and tell the owner."""
+        begun, _ = self._progress.read()
+        if self._finish(reason, overran):
+            self._hearing.tell_end(begun, reason, overran)
+
+    def abandon(self) -> None:
+        """In the child of a fork: close what was inherited, and leave the process to the parent."""
+        self._is_over = True
+        self._line.abandon()
+        os.close(self._process)
+
+    # ---- its life --------------------------------------------------------------------------------------------------
+
+    def _begin(self, task: Task) -> None:
+        with self._lock:
+            if self._hearing.task is not None:
+                raise RuntimeError(f"{self.name} has not answered what it was asked before")
+            self._hearing.reply = None
+            self._hearing.news.clear()
+            self._hearing.task = task
+            if self._is_over:
+                self._hearing.news.set()
+        self._warden.wake()
+
+    def _send(self, message: Downward, descriptors: Sequence[int] = ()) -> None:
+        try:
+            self._line.send(message, descriptors)
+        except BufferError as error:
+            reason = str(error)
+            self._warden.post(lambda: self.end(reason, True))
+
+    def _wait(self, timeout: float) -> Upward | None:
+        if not self._hearing.news.wait(timeout):
+            self._finish(f"it did not answer within {timeout:g} s", True)
+        return self._hearing.reply
+
+    def _finish(self, reason: str, overran: bool) -> bool:
+        """Kill it, and give everything back; False where that was done before."""
+        with self._lock:
+            if self._is_over:
+                return False
+            self._is_over = True
+            self._reason = reason
+            self._overran = overran
+        self._meter.cpu_seconds()
+        try:
+            signal.pidfd_send_signal(self._process, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it had ended
+        self._warden.unwatch(self)
+        self._line.close()
+        os.close(self._process)
+        self._area.close()
+        self._progress.close()
+        self._hearing.forget()
+        return True

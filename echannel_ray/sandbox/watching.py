@@ -1,0 +1,108 @@
+"""Whether a sandbox keeps its limits, seen from outside: by the clock of its CPU time, not by what it says.
+
+What it says of its progress decides only how the time that it has anyway is spread over the events of a batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from echannel_ray.sandbox.area import Progress
+from echannel_ray.sandbox.limits import Installed, Limits
+
+_RATE_SECONDS: Final = 1.0
+_CPU_CLOCK: Final = 2  # CPUCLOCK_SCHED, for `(~pid << 3) | 2`, as clock_getcpuclockid makes it
+
+
+@dataclass(eq=False)
+class Task:
+    """What a sandbox was asked for: so many items, each with so much CPU time."""
+
+    number: int
+    count: int
+    max_seconds: float
+    events: tuple[bytes, Sequence[Any]] | None = None  # kinds and payloads; None: nothing that has an `Outcome`
+    is_batch: bool = False
+
+
+class Meter:
+    """One per sandbox; looked at by the warden now and then, never for a batch that is done in between."""
+
+    def __init__(self, pid: int, limits: Limits, progress: Progress) -> None:
+        self._pid = pid
+        self._clock = (~pid << 3) | _CPU_CLOCK
+        self._limits = limits
+        self._progress = progress
+        self._last_cpu = 0.0
+        self._charged = 0.0
+        self._task: Task | None = None
+        self._unasked = 4
+        self._counts = (0, 0)
+        self._task_mark = self._item_mark = self._rate_mark = (time.monotonic(), 0.0)
+
+    def works(self) -> bool:
+        """Whether the clock of this process, which lives, can be read."""
+        try:
+            return self._pid > 0 and time.clock_gettime(self._clock) >= 0
+        except OSError:
+            return False
+
+    def cpu_seconds(self) -> float:
+        """The CPU time that the process has used, or had when it ended."""
+        try:
+            self._last_cpu = time.clock_gettime(self._clock)
+        except OSError:
+            pass  # it has ended
+        return self._last_cpu
+
+    def allow_more(self) -> None:
+        """It was asked for something besides tasks, which takes time too."""
+        self._unasked += 1
+
+    def charge(self, seconds: float) -> None:
+        """It has cost its producer this time."""
+        self._charged += seconds
+
+    def look(self, now: float, task: Task | None, installed: Installed | None) -> str | None:
+        """Which limit it has broken, if any."""
+        cpu = self.cpu_seconds() + self._charged
+        counts = self._progress.read()
+        mark = (now, cpu)
+        if task is not self._task:
+            self._task = task
+            self._task_mark = self._item_mark = mark
+        elif counts != self._counts:
+            self._item_mark = mark
+        self._counts = counts
+        return self._over_time(now, cpu, installed) or self._over_rate(now, cpu)
+
+    def _over_time(self, now: float, cpu: float, installed: Installed | None) -> str | None:
+        task = self._task
+        began, used = self._item_mark
+        seconds = self._limits.max_seconds_per_event if task is None else task.max_seconds
+        if cpu - used > seconds:
+            return f"it used more than {seconds:g} s of CPU for one event (max_seconds_per_event)"
+        if task is not None and now - began > max(seconds, self._limits.max_wall_seconds):
+            return f"it took more than {max(seconds, self._limits.max_wall_seconds):g} s for one event"
+        began, used = self._task_mark
+        if task is not None:
+            count = task.count
+        else:  # its timer, restarts, updates
+            period = installed.period_seconds if installed is not None else None
+            count = self._unasked + int((now - began) / period if period else 0)
+        if cpu - used > seconds * count:
+            return f"it used more than {seconds:g} s of CPU for each of {count:,} events (max_seconds_per_event)"
+        return None
+
+    def _over_rate(self, now: float, cpu: float) -> str | None:
+        began, used = self._rate_mark
+        if now - began < _RATE_SECONDS:
+            return None
+        self._rate_mark = (now, cpu)
+        fraction = (cpu - used) / (now - began)
+        if self._limits.max_cpu_fraction < 1.0 and fraction > self._limits.max_cpu_fraction:
+            return f"it used {fraction:.0%} of a core for {now - began:.1f} s (max_cpu_fraction)"
+        return None
