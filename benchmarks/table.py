@@ -46,5 +46,6 @@ EXPERIMENTS = {
         Experiment("modulators"),
         Experiment("cpu_fanout", nodes=2),
         Experiment("across_nodes", nodes=2),
+        Experiment("grid_viewer", nodes=2),
     )
 }

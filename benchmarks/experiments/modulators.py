@@ -11,7 +11,7 @@ from statistics import median, quantiles
 from typing import Any
 
 import echannel_ray as ec
-from benchmarks.harness.eager import TIERS, EagerConsumer, EagerProducer, Hundred, OneInTen, Stuck
+from benchmarks.harness.eager import TIERS, EagerConsumer, EagerProducer, Hundred, OneInTen, OneInTenBytes, Stuck
 from benchmarks.harness.field import Field, answer
 from benchmarks.harness.pinning import PLACEMENTS, place
 from benchmarks.harness.rows import Row, at_least, at_most
@@ -117,7 +117,8 @@ def _filtering(plan: Plan, field: EagerField) -> list[Row]:
     for kind in ("100 bytes", "small dict"):
         names = {"without": None, "inline": "inline", "isolated": "isolated"}
         for variant, tier in names.items():
-            field.connect_eagerly(f"filter-{kind}-{variant}", OneInTen() if tier else None, tier, 4)
+            modulator = OneInTen() if kind == "small dict" else OneInTenBytes()
+            field.connect_eagerly(f"filter-{kind}-{variant}", modulator if tier else None, tier, 4)
         field.place_all("two")
         cpu = {each: Samples("s", higher_is_better=False) for each in names}
         whole = {each: Samples("s", higher_is_better=False) for each in names}

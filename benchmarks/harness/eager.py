@@ -24,14 +24,18 @@ class Hundred(ec.FIFOModulator):
 
 
 class OneInTen(ec.Modulator):
-    """Rejects nine events of ten."""
-
-    def __init__(self) -> None:
-        self.seen = 0
+    """Rejects about nine events of ten, by what is in them."""
 
     def enqueue(self, event: Any) -> None:
-        self.seen += 1
-        if not self.seen % 10:
+        if event["price"] > 90:
+            self.emit(event)
+
+
+class OneInTenBytes(ec.Modulator):
+    """The same of random bytes."""
+
+    def enqueue(self, event: Any) -> None:
+        if event[0] > 230:
             self.emit(event)
 
 

@@ -7,6 +7,7 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
@@ -34,6 +35,7 @@ class InlineHost(Host):
     def __init__(self, branch: Branch) -> None:
         self._branch = branch
         self._endpoint = branch.endpoint
+        self._mutex = branch.mutex
         self._shipment = branch.derived.shipment
         self._watch = Watch(branch.publisher.admission.max_seconds_per_event, self._left)
         self._links = [_Link(self, ref) for ref in self._shipment.shared]
@@ -42,6 +44,8 @@ class InlineHost(Host):
         self.is_away = False
         self.direct_room = 0  # how many events `publish` may take now; set and taken away under the endpoint's lock
         self._seen_directly = 0
+        self._enqueue_one: Callable[[Any], None]
+        self._emitted: list[Any]
         self._unsent: list[Encoded] = []  # what it emitted then: sent many at a time, and before all else
         self._replica: Replica | None = None
         self._timer: Any = None
@@ -82,6 +86,8 @@ class InlineHost(Host):
             self._watch.leave()
         check_key(shipment, self._branch, key)
         self._replica = Replica(modulator, Services(shipment.requires, self._call_service))
+        self._enqueue_one = modulator.enqueue
+        self._emitted = self._replica.emitted
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -103,33 +109,39 @@ class InlineHost(Host):
     # ---- the short way of objects ----
 
     def publish(self, event: Any) -> bool:
-        """Have the modulator see an event before it is serialised; False where it has to take the long way."""
-        branch = self._branch
-        if not branch.mutex.acquire(blocking=False):
+        """Have the modulator see an event before it is serialised; False where it has to take the long way.
+
+        `direct_room` is looked at under the mutex: who takes the room away (see `Publisher.disarm`) waits for the mutex
+        afterwards, and whoever has something to be done first takes it away.
+        """
+        mutex = self._mutex
+        if not mutex.acquire(False):
             return False
         try:
-            # Looked at under the mutex: who takes the room away waits for it afterwards, see `Installer`.
-            if self.direct_room <= 0 or branch.pending or self._updates or self._due or branch.publisher.has_appended:
+            room = self.direct_room
+            if room <= 0:
                 return False
-            self.direct_room -= 1
+            self.direct_room = room - 1
             self._seen_directly += 1
-            replica = self._at_work
             watch = self._watch
-            watch.enter()
+            watch.calls += 1
+            watch.thread = get_ident()
             try:
-                replica.modulator.enqueue(event)
+                self._enqueue_one(event)
             except BaseException as error:  # the modulator's own, or the watchdog's
                 watch.leave()
-                self._encode(replica.take())
+                self._encode(self._at_work.take())
                 self._send_unsent()
                 self._broken(BrokenAt(-1, error), event)
-            else:
+                return True
+            watch.thread = 0
+            if watch.fired:
                 watch.leave()
-                if replica.emitted:
-                    self._encode(replica.take())
+            if self._emitted:
+                self._encode(self._at_work.take())
             return True
         finally:
-            branch.mutex.release()
+            mutex.release()
 
     def _encode(self, emitted: list[Any]) -> None:
         unsent = self._unsent
@@ -281,6 +293,7 @@ class InlineHost(Host):
 
     def _period_due(self) -> None:
         self._due = True
+        self.direct_room = 0
         self.advance()
 
     def close(self) -> None:
@@ -295,7 +308,8 @@ class InlineHost(Host):
     def update(self, update: Callable[[], None]) -> None:
         """A shared object has changed: its copy here does so between two calls of the modulator."""
         self._updates.append(update)
-        mutex = self._branch.mutex
+        self.direct_room = 0
+        mutex = self._mutex
         if mutex.acquire(blocking=False):
             try:
                 while self._updates:

@@ -143,6 +143,9 @@ class Publisher:
         self._gathered_at_tick = crew.ticks
         if is_frequent and crew.ticking:
             room = self._room_for_small()
+            if self._direct is not None:
+                self._direct.direct_room = 0
+                self._direct = None
             if room > 0:
                 self._plain_room = room if kind == PLAIN else 0
                 self._pickled_room = room if kind == PICKLED else 0
@@ -152,6 +155,8 @@ class Publisher:
         """Let `publish` hand objects to the one inline modulator that gets them, as many as there is room for."""
         host = self.branches.only_inline()
         if host is not None and not self.outlet.has_consumers and not self._plain:
+            # One of the two at a time, so that what was published first is seen first.
+            self._plain_room = self._pickled_room = 0
             host.direct_room = self._room_for_small()
             self._direct = host
 
@@ -437,11 +442,6 @@ class Publisher:
             with self._lock:
                 self.is_halted = False
                 self.endpoint.room.notify_all()
-
-    @property
-    def has_appended(self) -> bool:
-        """Whether there are events that were published the short way, and not absorbed."""
-        return bool(self._plain or self._pickled)
 
     def outlets(self) -> Iterator[Outlet]:
         """All that what it publishes may go out by."""

@@ -126,9 +126,7 @@ class _ShippingPickler(cloudpickle.CloudPickler):  # type: ignore[misc]
             return reduction
         if hasattr(cls, "_echannel_ref"):
             # What pydantic has made of the class differs from process to process.
-            from echannel_ray.shared_object import definition_of, rebuild_class
-
-            return rebuild_class, definition_of(cls)
+            return cls._echannel_reduction()
         make, arguments, (attributes, slots), *rest = reduction
         arguments = tuple(None if _is_tracker(i, make, arguments) else each for i, each in enumerate(arguments))
         attributes = {name: each for name, each in attributes.items() if name not in _INCIDENTAL}

@@ -21,7 +21,9 @@ from echannel_ray.sandbox.batches import explain, read_batch
 from echannel_ray.sandbox.calls import Calls, Link, text_of
 from echannel_ray.sandbox.messages import (
     MAX_CALL_BYTES,
+    MAX_PERIOD_SECONDS,
     MAX_TEXT,
+    MIN_PERIOD_SECONDS,
     Batch,
     Dequeue,
     Done,
@@ -41,7 +43,6 @@ from echannel_ray.sandbox.outputs import SCALARS, Data, Holdings, describe, enco
 from echannel_ray.sandbox.port import Port
 
 _METHODS: Final = ("enqueue", "dequeue", "period", "flush", "key")
-_MIN_PERIOD_SECONDS: Final = 0.001
 
 
 def serve(descriptor: int, layers: list[str], memory_in_use: int) -> None:
@@ -121,7 +122,7 @@ class Inmate:
             assert self._replica is not None
             period = modulator.period_seconds
             if period is not None:
-                period = self._period = max(float(period), _MIN_PERIOD_SECONDS)
+                period = self._period = min(max(MIN_PERIOD_SECONDS, float(period)), MAX_PERIOD_SECONDS)
                 self._due = time.monotonic() + period
             done = Done(self._replica.queues, period, key, [each for each in _METHODS if overrides(modulator, each)])
         except BaseException as error:

@@ -93,6 +93,9 @@ def lock(max_memory_bytes: int) -> list[str]:
         (resource.RLIMIT_MSGQUEUE, 0),
     ):
         try:
+            _, most = resource.getrlimit(which)
+            if most != resource.RLIM_INFINITY:
+                limit = min(limit, most)
             resource.setrlimit(which, (limit, limit))
         except (OSError, ValueError) as error:
             raise OSError(f"the kernel refuses resource limits: {error}") from None

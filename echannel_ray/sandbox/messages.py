@@ -15,6 +15,8 @@ MAX_ANSWER_BYTES: Final = 64 << 20  # of one message from a sandbox, with all th
 MAX_OUTPUTS: Final = 1 << 20  # of one message: each costs the producer more than its four bytes
 MAX_CALL_BYTES: Final = 64 << 10  # what a call carries: the producer itself reads it
 MAX_TEXT: Final = 4096
+MIN_PERIOD_SECONDS: Final = 0.001
+MAX_PERIOD_SECONDS: Final = 1e6  # in milliseconds, what `poll` takes
 
 _LENGTH: Final = struct.Struct("<I")
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -116,7 +118,7 @@ class Done(_Message, tag=22):
     """What came of `Install`."""
 
     queues: bool
-    period_seconds: Annotated[float, msgspec.Meta(gt=0)] | None
+    period_seconds: float | None
     key: _Plain | None
     overrides: Annotated[list[_Text], msgspec.Meta(max_length=20)]
 
@@ -217,6 +219,10 @@ def read_up(data: bytes) -> Upward:
             raise Violation("half a number")
         if len(message.picks) > 4 * MAX_OUTPUTS:
             raise Violation(f"more than {MAX_OUTPUTS:,} outputs at once")
+    elif isinstance(message, Done):
+        period = message.period_seconds
+        if period is not None and not MIN_PERIOD_SECONDS <= period <= MAX_PERIOD_SECONDS:  # NaN is not between them
+            raise Violation(f"a period of {period} s")
     return message
 
 

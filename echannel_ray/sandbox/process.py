@@ -211,7 +211,10 @@ class Sandbox:
 
     def look(self, now: float) -> None:
         """See whether it keeps its limits, and end it where it does not."""
-        reason = self._meter.look(now, self._hearing.task, self._hearing.installed)
+        try:
+            reason = self._meter.look(now, self._hearing.task, self._hearing.installed)
+        except Exception as error:  # what can't be watched does not run
+            reason = f"it can't be watched: {error!r}"
         if reason is not None:
             self.end(reason, True)
 

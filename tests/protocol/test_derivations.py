@@ -56,6 +56,14 @@ def ask(book: ChannelBook, endpoint: int, request: Any, *refused: tuple[int, Ref
     return reply
 
 
+def begin(book: ChannelBook, endpoint: int, request: Any) -> InstallDerived:
+    """What has to be installed first."""
+    reply, (install,) = book.requested(NODE, endpoint, request)
+    assert reply is None
+    assert isinstance(install, InstallDerived)
+    return install
+
+
 def subscription(number: int = 1, shipment: Shipment | None = MODULATOR, **more: Any) -> Subscribe:
     pair = "" if shipment is None else shipment.code.hex()
     return Subscribe("c", number, more.pop("group", None), pair, shipment=shipment, **more)
@@ -122,8 +130,7 @@ def test_where_it_is_lacking_it_is_installed_anew(book: ChannelBook) -> None:
     ask(book, CONSUMER, subscription())
     assert book.requested(NODE, 21, subscription())[0] is not None
     ask(book, PRODUCER, ModulatorGone("c", KEY, 0, 1))
-    reply, (install,) = book.requested(NODE, 22, subscription())
-    assert reply is None
+    install = begin(book, 22, subscription())
     assert install.keys == (KEY,)
     assert membership(book).derived[0].generation == 1
     ask(book, PRODUCER, ModulatorGone("c", KEY, 0, 1))  # of before
@@ -147,7 +154,7 @@ def test_parents_that_lack_are_installed_with_their_children(book: ChannelBook) 
     ask(book, CONSUMER, Derive("c", 1, "", MODULATOR))
     ask(book, CONSUMER, subscription(parent=KEY, shipment=OTHER))
     ask(book, PRODUCER, ModulatorGone("c", KEY, 0, 1))
-    _, (install,) = book.requested(NODE, CONSUMER, subscription(parent=KEY, shipment=OTHER, turn=1))
+    install = begin(book, CONSUMER, subscription(parent=KEY, shipment=OTHER, turn=1))
     assert install.keys == (KEY,)
     assert [derived.generation for derived in membership(book).derived] == [1, 0]
     book.install_ended(install, [])
@@ -243,7 +250,7 @@ def test_what_a_producer_says_it_lacks_counts_after_a_restart(book: ChannelBook)
     """The producer's generation may be higher than what consumers remember."""
     ask(book, CONSUMER, subscription())
     ask(book, PRODUCER, ModulatorGone("c", KEY, 7, 1))
-    _, (install,) = book.requested(NODE, 21, subscription())
+    install = begin(book, 21, subscription())
     assert membership(book).derived[0].generation == 8
     book.install_ended(install, [])
 
@@ -269,10 +276,10 @@ def test_counters_of_what_has_ended_are_forgotten(book: ChannelBook) -> None:
 
 
 def test_an_installation_of_before_says_nothing_of_a_later_one(book: ChannelBook) -> None:
-    _, (first,) = book.requested(NODE, CONSUMER, subscription())
+    first = begin(book, CONSUMER, subscription())
     ask(book, CONSUMER, Unsubscribe("c", 1, {}))
     assert keys(book) == []
-    _, (second,) = book.requested(NODE, 21, subscription())
+    second = begin(book, 21, subscription())
     assert (first.number, first.keys) != (second.number, second.keys)
     book.install_ended(first, [(PRODUCER, Refused(KEY, 1, b""))])
     assert keys(book) == [KEY]

@@ -623,3 +623,37 @@ def test_strange_errors(arena, error):
     assert len(told[5]) < 9000
     guest.sandbox.restart()
     assert guest.outcome([1])[:3] == ("failed", 2, 0)
+
+
+class ForgesItsInstallation(Modulator):
+    def __init__(self, data):
+        self.data = data
+
+    def __reduce__(self):
+        return forge, (self.data,)
+
+
+@pytest.mark.parametrize("period", [float("nan"), float("inf"), 1e-300, -1.0, 0.0])
+def test_forged_periods(arena, period):
+    """They divide times, and must not switch off what is worked out of that."""
+    with pytest.raises(SandboxFailed, match="protocol"):
+        arena.guest(ForgesItsInstallation(frame(Done(False, period, None, []))))
+    still_works(arena)
+
+
+@pytest.mark.parametrize("key", [b"\xc1", b"\x82\xa1b\x01\xa1a\x01", b"", pickle.dumps(os.getcwd)])
+def test_forged_keys(arena, key):
+    with pytest.raises(SandboxFailed, match="protocol"):
+        arena.guest(ForgesItsInstallation(frame(Done(False, None, key, []))), wants_key=True)
+
+
+def test_a_forged_installation_gains_nothing(arena):
+    guest = arena.guest(ForgesItsInstallation(frame(Done(False, None, None, []))), QUICK)
+    assert guest.outcome([b"x"])[0] == "ended"
+
+
+@pytest.mark.parametrize("period", [float("nan"), float("inf"), -5, 1e-9, True])
+def test_strange_periods_are_made_possible(arena, period):
+    modulator = Passing()
+    modulator.period_seconds = period
+    assert arena.guest(modulator).work([1]) == [1]
