@@ -239,6 +239,7 @@ class Sandbox:
             self._hearing.reply = None
             self._hearing.news.clear()
             self._hearing.task = task
+            self._meter.begin_task()
             if self._is_over:
                 self._hearing.news.set()
         self._warden.wake()

@@ -38,7 +38,9 @@ class Meter:
         self._progress = progress
         self._last_cpu = 0.0
         self._charged = 0.0
-        self._task: Task | None = None
+        self._tasks = 0  # that have begun
+        self._tasks_seen = 0
+        self._was_idle = True
         self._unasked = 4
         self._counts = (0, 0)
         self._task_mark = self._item_mark = self._rate_mark = (time.monotonic(), 0.0)
@@ -58,6 +60,10 @@ class Meter:
             pass  # it has ended
         return self._last_cpu
 
+    def begin_task(self) -> None:
+        """Something new was asked for; it may be done before anybody looks."""
+        self._tasks += 1
+
     def allow_more(self) -> None:
         """It was asked for something besides tasks, which takes time too."""
         self._unasked += 1
@@ -71,16 +77,17 @@ class Meter:
         cpu = self.cpu_seconds() + self._charged
         counts = self._progress.read()
         mark = (now, cpu)
-        if task is not self._task:
-            self._task = task
+        tasks = self._tasks
+        if tasks != self._tasks_seen or (task is None) != self._was_idle:
+            self._tasks_seen = tasks
+            self._was_idle = task is None
             self._task_mark = self._item_mark = mark
         elif counts != self._counts:
             self._item_mark = mark
         self._counts = counts
-        return self._over_time(now, cpu, installed) or self._over_rate(now, cpu)
+        return self._over_time(now, cpu, task, installed) or self._over_rate(now, cpu)
 
-    def _over_time(self, now: float, cpu: float, installed: Installed | None) -> str | None:
-        task = self._task
+    def _over_time(self, now: float, cpu: float, task: Task | None, installed: Installed | None) -> str | None:
         began, used = self._item_mark
         seconds = self._limits.max_seconds_per_event if task is None else task.max_seconds
         if cpu - used > seconds:

@@ -657,3 +657,18 @@ def test_strange_periods_are_made_possible(arena, period):
     modulator = Passing()
     modulator.period_seconds = period
     assert arena.guest(modulator).work([1]) == [1]
+
+
+def test_time_in_batches_is_no_idle_time(arena):
+    """Whoever looks now and then may find it idle each time; what it used in between was for its batches."""
+
+    def work(self, event):
+        end = time.process_time() + 0.01
+        while time.process_time() < end:
+            pass
+        self.emit(event)
+
+    guest = arena.guest(type("Working", (Modulator,), {"enqueue": work})(), QUICK)
+    for i in range(60):
+        assert guest.work([i]) == [i]
+        time.sleep(0.02)
