@@ -1,4 +1,4 @@
-"""Parties with eager handlers: a producer that admits both tiers, consumers that ship modulators, and what they ship."""
+"""Parties with eager handlers: a producer that admits both tiers, consumers, and the modulators that they ship."""
 
 from __future__ import annotations
 

@@ -71,13 +71,13 @@ class Reception:
 class ReceivedStream:
     """One producer's stream, at one endpoint that consumes it."""
 
-    __slots__ = ("channel", "credit_bytes", "endpoint", "node", "number", "receptions")
+    __slots__ = ("credit_bytes", "endpoint", "node", "number", "producer", "receptions")
 
-    def __init__(self, node: int, endpoint: int, number: int, channel: str, window_bytes: int) -> None:
+    def __init__(self, node: int, endpoint: int, number: int, producer: int, window_bytes: int) -> None:
         self.node = node
         self.endpoint = endpoint
         self.number = number
-        self.channel = channel
+        self.producer = producer
         self.credit_bytes = max(1, window_bytes // 4)
         self.receptions: dict[int, Reception] = {}
 
@@ -100,7 +100,7 @@ class DeclaredRoute(NamedTuple):
     endpoint: int
     wire: int
     number: int  # of the stream
-    channel: str
+    producer: int  # the number of its producer: that of the stream on the channel itself
     window_bytes: int
     redelivers: bool
     grouped: bool
@@ -391,7 +391,7 @@ class Receiver:
         flow: FlowReceiver,
         wire: int,
         number: int,
-        channel: str,
+        producer: int,
         window_bytes: int,
         redelivers: bool,
         grouped: bool,
@@ -399,7 +399,7 @@ class Receiver:
     ) -> None:
         mine = [each[1:] for each in who if each[0] == self.endpoint]
         declared = DeclaredRoute(
-            flow.node, flow.endpoint, wire, number, channel, window_bytes, redelivers, grouped, mine
+            flow.node, flow.endpoint, wire, number, producer, window_bytes, redelivers, grouped, mine
         )
         if self._is_due(declared, {}):
             self._open(declared, self._skipped)
@@ -447,7 +447,7 @@ class Receiver:
                 self._leave_former(declared, each[0], trace, delivered)
         stream = self.streams.get((endpoint, number))
         if stream is None:
-            stream = ReceivedStream(declared.node, endpoint, number, declared.channel, declared.window_bytes)
+            stream = ReceivedStream(declared.node, endpoint, number, declared.producer, declared.window_bytes)
             self.streams[endpoint, number] = stream
         receptions = [self._take_up(stream, each, grouped) for each in who]
         turns = [each[3] for each in who]

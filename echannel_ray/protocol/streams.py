@@ -61,7 +61,7 @@ class Route:
             for r in self.recipients
         ]
         self.gather.control.append(
-            ["route", self.number, stream.number, stream.channel, stream.window_bytes, self.redelivers, grouped, who]
+            ["route", self.number, stream.number, stream.producer, stream.window_bytes, self.redelivers, grouped, who]
         )
 
 
@@ -116,6 +116,7 @@ class SenderStream:
     def __init__(self, number: int, channel: str, overflow: str, window_bytes: int, max_degree: int) -> None:
         self.number = number
         self.channel = channel
+        self.producer = number  # of a derived channel's: the number of the one that its events come from
         self.overflow = overflow
         self.window_bytes = window_bytes
         self.max_degree = max_degree

@@ -116,6 +116,9 @@ class Branch:
             max_degree,
             publisher.interval_seconds,
         )
+        # Consumers know its events as those of the producer, wherever they pass.
+        self.outlet.stream.producer = publisher.stream.number
+        self.outlet.name = publisher.name
 
     @property
     def is_wanted(self) -> bool:
@@ -240,15 +243,10 @@ class Branch:
         what = f"modulator {shipment.name} of producer {self.publisher.name} on channel {self.publisher.channel!r}"
         facts = {"channel": self.publisher.channel, "producer": self.publisher.name, "reason": description}
         if left >= 0:
-            text = _shown(event)
-            self.tell(
-                errors.ModulatorFailed(
-                    f"{what} failed: {description}; the event ({text}) is lost to its consumers, and it goes on from "
-                    f"its first state, at most {left} times more",
-                    event=text,
-                    **facts,
-                )
-            )
+            text = None if event is NOTHING else _shown(event)
+            lost = f"the event ({text}) is lost to its consumers, and " if text is not None else ""
+            again = f"it goes on from its first state, at most {left} times more"
+            self.tell(errors.ModulatorFailed(f"{what} failed: {description}; {lost}{again}", event=text, **facts))
             return True
         self.quarantine(description)
         return False

@@ -116,6 +116,8 @@ class Branches:
             branch = self._by_key.get(derived.key)
             if branch is not None and branch.host is None and branch.error is not None:
                 if derived.generation <= branch.derived.generation:
+                    if membership.epoch > self._publisher.stream.version[0] >= 0:
+                        self._say_gone(branch)  # the manager is a new one
                     continue
             elif branch is not None and branch.host is not None:
                 branch.derived = derived
@@ -270,9 +272,12 @@ class Branches:
             branch = self._by_key.get(key)
             if branch is not None and any(each.derived.key in consumed for each in branch.with_descendants()):
                 branch.tell(error)
-                stream = self._publisher.stream.number
-                gone = ModulatorGone(self._publisher.channel, key, branch.derived.generation, stream)
-                self._endpoint.requests.tell(gone)
+                self._say_gone(branch)
+
+    def _say_gone(self, branch: Branch) -> None:
+        derived = branch.derived
+        stream = self._publisher.stream.number
+        self._endpoint.requests.tell(ModulatorGone(self._publisher.channel, derived.key, derived.generation, stream))
 
     def counters(self) -> dict[str, Any]:
         """Of each derived channel, by its key."""

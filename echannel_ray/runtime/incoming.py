@@ -220,7 +220,8 @@ class Incoming:
                 mailbox = endpoint.mailboxes.get(each.reception.subscription)
                 if mailbox is not None:
                     # Chunks carry no time; this one is late by the event's own transfer.
-                    mailbox.offer(each._replace(events=[event], published_at=time.time()))
+                    is_gap = bool(each.gap_last)
+                    mailbox.offer(each if is_gap else each._replace(events=[event], published_at=time.time()))
 
     # ---- acknowledgements ----
 

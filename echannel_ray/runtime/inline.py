@@ -19,7 +19,7 @@ from echannel_ray.modulation.services import Services
 from echannel_ray.protocol.messages import SharedRef, Shipment
 from echannel_ray.runtime.branch import Branch, Chunk, Host
 from echannel_ray.runtime.crew import Errand
-from echannel_ray.runtime.outlet import Encoded
+from echannel_ray.runtime.outlet import NOTHING, Encoded
 from echannel_ray.runtime.refusing import check_key, refused
 from echannel_ray.runtime.watchdog import Overran, Watch
 
@@ -230,7 +230,7 @@ class InlineHost(Host):
             except errors.NotSerialisable as error:
                 broken = broken or BrokenAt(len(arguments[0]) - 1 if arguments else -1, error)
         if broken is not None:
-            self._broken(broken, arguments[0][broken.index] if arguments and broken.index >= 0 else None)
+            self._broken(broken, arguments[0][broken.index] if arguments and broken.index >= 0 else NOTHING)
         return broken
 
     def _broken(self, broken: BrokenAt, event: Any) -> None:
@@ -266,7 +266,7 @@ class InlineHost(Host):
         except BaseException as error:
             taken = []
             self._watch.leave()
-            self._broken(BrokenAt(-1, error), None)
+            self._broken(BrokenAt(-1, error), NOTHING)
         finally:
             self._watch.leave()
         if taken:

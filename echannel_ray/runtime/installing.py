@@ -89,18 +89,27 @@ class Installer:
             version = (membership.epoch, membership.version)
             with endpoint.lock:
                 publishers = [p for p in endpoint.publishers.on(membership.channel) if p.stream.version < version]
-            refused: list[Refused] = []
             problems = {}
             for publisher in publishers:
                 problems[publisher] = publisher.branches.prepare(membership, self._code_of(membership.channel))
-                for key, error in problems[publisher].items():
-                    refused.append(Refused(key, publisher.stream.number, wire.encode_error(error)))
             hosts = self._cut(membership, publishers)
             for host in hosts:
                 host.close()
             for publisher, of_it in problems.items():
                 publisher.branches.report(of_it, membership)
-            return tuple(refused)
+            return self._refused(membership)
+
+    def _refused(self, membership: Membership) -> tuple[Refused, ...]:
+        """All that is missing here, also since an earlier membership: its answer may not have been waited for."""
+        with self._endpoint.lock:
+            publishers = self._endpoint.publishers.on(membership.channel)
+        present = {derived.key for derived in membership.derived}
+        return tuple(
+            Refused(branch.derived.key, publisher.stream.number, wire.encode_error(branch.error))
+            for publisher in publishers
+            for branch in publisher.branches
+            if branch.host is None and branch.error is not None and branch.derived.key in present
+        )
 
     def _code_of(self, channel: str) -> Callable[[str], Derived | None]:
         def code_of(key: str) -> Derived | None:

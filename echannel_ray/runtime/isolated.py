@@ -11,6 +11,7 @@ from echannel_ray.formats import plain
 from echannel_ray.protocol.messages import SharedRef
 from echannel_ray.runtime.branch import Branch, Chunk, Host
 from echannel_ray.runtime.crew import Errand
+from echannel_ray.runtime.outlet import NOTHING
 from echannel_ray.runtime.refusing import check_key, refused
 from echannel_ray.sandbox.limits import Limits, SandboxFailed, SandboxUnavailable
 from echannel_ray.sandbox.process import Sandbox
@@ -239,15 +240,19 @@ class IsolatedHost(Host):
             self._end()
 
     def _begin_anew(self) -> bool:
-        try:
+        """Have another sandbox, unless it fails too often. Who publishes finds us busy meanwhile, and does not wait."""
+        self._busy = True
+        self._waiting = 0
+        while True:
             self._detach()
-            self._busy = False
-            self._waiting = 0
-            self.install()
-        except errors.EChannelError as error:
-            self._branch.quarantine(str(error))
-            return False
-        return True
+            try:
+                self.install()
+            except errors.EChannelError as error:
+                if not self._branch.failed(str(error), NOTHING):
+                    return False
+            else:
+                self._busy = False
+                return True
 
     def _event_at(self, index: int) -> Any:
         """The event itself, to be shown; those that this process made."""
@@ -258,7 +263,7 @@ class IsolatedHost(Host):
                 except Exception as error:  # of the event's own class
                     return error
             index -= len(chunk)
-        return None
+        return NOTHING
 
     def called(self, call: int, service: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """See `Owner`."""

@@ -343,7 +343,7 @@ class Mailbox:
     def gap_of(self, item: Delivered) -> Gap:
         """What a gap in the queue stands for."""
         stream = item.reception.stream
-        gap = Gap(producer_name(stream.endpoint, stream.number), item.first, item.gap_last)
+        gap = Gap(producer_name(stream.endpoint, stream.producer), item.first, item.gap_last)
         self.counters.dropped += gap.last - gap.first + 1
         return gap
 

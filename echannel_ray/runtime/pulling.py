@@ -171,7 +171,7 @@ class PullMailbox(Mailbox):
             stream = item.reception.stream
             message = Message(
                 event,
-                producer_name(stream.endpoint, stream.number),
+                producer_name(stream.endpoint, stream.producer),
                 item.first + index,
                 item.published_at,
                 item.redelivered,

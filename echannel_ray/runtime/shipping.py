@@ -124,9 +124,10 @@ class _ShippingPickler(cloudpickle.CloudPickler):  # type: ignore[misc]
         reduction = super().reducer_override(cls)
         if reduction is NotImplemented or len(reduction) < _BY_VALUE_LENGTH:
             return reduction
-        if hasattr(cls, "_echannel_ref"):
+        shared = getattr(cls, "_echannel_reduction", None)
+        if shared is not None:
             # What pydantic has made of the class differs from process to process.
-            return cls._echannel_reduction()
+            return shared()
         make, arguments, (attributes, slots), *rest = reduction
         arguments = tuple(None if _is_tracker(i, make, arguments) else each for i, each in enumerate(arguments))
         attributes = {name: each for name, each in attributes.items() if name not in _INCIDENTAL}

@@ -277,6 +277,17 @@ def test_one_lives_as_long_as_a_handle(near, channel, tier):
     wait_until(lambda: channel.stats().derived == {})
 
 
+def test_messages_name_the_producer(near, channel, tier):
+    name = ask(near, produce, channel)
+    with channel.subscribe(modulator=modulators.Above(2), tier=tier) as subscription:
+        ask(near, publish, [*range(5)])
+        messages = subscription.messages()
+        assert [(m.event, m.producer, m.sequence) for m in (next(messages), next(messages))] == [
+            (3, name, 1),
+            (4, name, 2),
+        ]
+
+
 # ---- reset ----
 
 
@@ -345,7 +356,7 @@ def test_a_reset_that_fails_leaves_the_old_pair(near, channel, tier):
 
 def test_reset_inside_the_handler(near, channel, tier):
     inbox = Inbox()
-    subscriptions = []
+    subscriptions: list[Any] = []
 
     def handle(event):
         inbox(event)

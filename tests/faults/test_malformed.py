@@ -115,7 +115,7 @@ def _good_pack(seed: random.Random, victims: list[tuple[int, int]]) -> bytes:
         return frames.CHUNK_FIXED.pack(1, 1, 100, 0, 0, total, seed.choice([0, 50, 1 << 63])) + b"." * 100
     # A subscription of another number than theirs, or what they have would be disturbed rightly.
     who = [[endpoint, 77, 1, 0] for _, endpoint in victims]
-    control: Any = [["route", 1, 1, "load", 1000, False, False, who], ["ended", 1, 5, [[victims[0][1], 77]]]]
+    control: Any = [["route", 1, 1, 1, 1000, False, False, who], ["ended", 1, 5, [[victims[0][1], 77]]]]
     control = seed.choice([control, [], [["route"]], [["nonsense", 1]], [["route", "a", None, 1, 2, 3, 4, 5]], [5]])
     return encode_body(control, [1], [seed.choice([1, 2])], [2], [100], b"", 0, 0.0, [b"a", b"b"])
 

@@ -83,7 +83,7 @@ def pulled(endpoint: Any) -> PullMailbox:
 
 
 def run_of(*events: Any, mark: int = 1) -> Delivered:
-    reception: Any = SimpleNamespace(stream=SimpleNamespace(endpoint=7, number=1))
+    reception: Any = SimpleNamespace(stream=SimpleNamespace(endpoint=7, number=1, producer=1))
     return Delivered(reception, 1, list(events), mark, 0, False, 0)
 
 
