@@ -49,6 +49,7 @@ def run(plan: Plan) -> list[Row]:
     """All of it."""
     with EagerField(plan, "bench-modulators", consumers=CONSUMERS) as field:
         rows = [*_installing(plan, field)]
+        rows += _steering(plan, field)
         rows += _passing_through(plan, field)
         rows += _filtering(plan, field)
         rows += _sharing(plan, field)
@@ -80,6 +81,40 @@ def _installing(plan: Plan, field: EagerField) -> list[Row]:
             Row(f"installing {what}, median", "free", installs, goal=at_most(0.010)),
             Row(f"replacing {what} by reset, median", "free", resets, goal=at_most(0.005)),
         ]
+    return rows
+
+
+def _steering(plan: Plan, field: EagerField) -> list[Row]:
+    trips = 200 if plan.short else 1000
+    rows = []
+    field.connect_eagerly("steer-calm", None, None)
+    for tier in TIERS:
+        name = f"steer-{tier}"
+        answer(field.producer.open_admitting.remote(name))
+        answer(field.consumers[0].steer.remote(name, tier))
+        for placement in PLACEMENTS:
+            field.place_all(placement)
+            samples = interleave(
+                plan,
+                {
+                    "publish": lambda: float(answer(field.consumers[0].publish_shared_seconds.remote(trips))),
+                    "deliver": partial(field.deliver_seconds, "steer-calm", b"." * 100, trips),
+                },
+                "s",
+                higher_is_better=False,
+            )
+            rows.append(
+                Row(
+                    f"publish a shared object, prompt, one copy in an {tier} modulator",
+                    placement,
+                    samples["publish"],
+                    "deliver",
+                    samples["deliver"],
+                    at_most(2),
+                )
+            )
+        answer(field.consumers[0].close_one.remote(name))
+        answer(field.producer.close_one.remote(name))
     return rows
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 import echannel_ray as ec
-from benchmarks.harness.parties import DRAIN_SECONDS, Consumer, Producer
+from benchmarks.harness.parties import DRAIN_SECONDS, Consumer, Producer, View, timed_publishes
 
 ADMISSION = ec.Admission(tiers=("ecode", "isolated", "inline"), max_seconds_per_event=0.2)
 TIERS = ("inline", "isolated")
@@ -36,6 +36,17 @@ class OneInTenBytes(ec.Modulator):
 
     def enqueue(self, event: Any) -> None:
         if event[0] > 230:
+            self.emit(event)
+
+
+class Steered(ec.Modulator):
+    """Passes on what is above a shared number."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    def enqueue(self, event: Any) -> None:
+        if event > self.view.low:
             self.emit(event)
 
 
@@ -95,6 +106,15 @@ class EagerConsumer(Consumer):
         else:
             self._eager[name] = channel.subscribe(self.handle, modulator=modulator, tier=tier)
         return time.perf_counter() - began
+
+    def steer(self, name: str, tier: str) -> None:
+        """Subscribe with a modulator that has a copy of a shared object of this process."""
+        self._view = View()
+        self.subscribe_eagerly(name, Steered(self._view), tier)
+
+    def publish_shared_seconds(self, times: int) -> float:
+        """Seconds of setting a field of the shared object and publishing it."""
+        return timed_publishes(self._view, times)
 
     def reset_seconds(self, name: str, numbers: list[int], tier: str) -> list[float]:
         """How long it takes to replace the modulator by another one, and that by another."""

@@ -32,9 +32,9 @@ _DEQUEUED_AT_ONCE = 32
 
 
 class Chunk:
-    """Events that came together: as bytes of one kind, as objects, or both."""
+    """Events that came together: as bytes of one kind, as objects, or both. Or the place of some that were dropped."""
 
-    __slots__ = ("emission", "kind", "objects", "payloads", "size_bytes")
+    __slots__ = ("dropped", "emission", "kind", "objects", "payloads", "size_bytes")
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class Chunk:
         self.objects = objects
         self.size_bytes = size_bytes
         self.emission = emission
+        self.dropped = 0  # how many a policy dropped here
 
     def __len__(self) -> int:
         return len(self.payloads if self.payloads is not None else self.objects)  # type: ignore[arg-type]
@@ -137,6 +138,38 @@ class Branch:
         self.pending.append(chunk)
         self.outlet.backlog_bytes += chunk.size_bytes
         self.endpoint.fed[self] = None
+
+    def drop(self, chunk: Chunk, oldest: bool) -> bool:
+        """The modulator does not keep up, which counts as its consumers' window: drop these events, or (`oldest`) what
+        has waited longest instead. False where these were dropped.
+        """
+        outlet = self.outlet
+        waiting = [each for each in self.pending if not each.dropped] if oldest else []
+        for each in waiting:
+            if outlet.backlog_bytes + chunk.size_bytes <= outlet.stream.window_bytes:
+                break
+            each.dropped = len(each)
+            self.done(each)
+            each.size_bytes = 0
+        if waiting:
+            self.feed(chunk)
+            return True
+        if self.host is not None and self.is_wanted:
+            chunk.dropped = len(chunk)
+            chunk.size_bytes = 0
+            self.pending.append(chunk)
+            self.endpoint.fed[self] = None
+        return False
+
+    def tell_dropped(self) -> bool:
+        """Have a gap in the place of what was dropped, if that is next; False where it can't be told yet."""
+        pending = self.pending
+        while pending and pending[0].dropped:
+            if self.outlet.stream.chunks:
+                self.endpoint.fed[self] = None  # behind a large event that is leaving: the ticker tries again
+                return False
+            self.outlet.drop(pending.popleft().dropped)
+        return True
 
     def done(self, chunk: Chunk) -> None:
         """The modulator has seen all of a chunk."""

@@ -56,9 +56,8 @@ class Branches:
         for branch in self._first:
             outlet = branch.outlet
             if drops and outlet.backlog_bytes + size > outlet.stream.window_bytes and outlet.backlog_bytes:
-                # Its modulator does not keep up: that counts as its consumers' window.
-                self._endpoint.sender.drop_for_all(outlet.stream)
-                complete = False
+                chunk = Chunk(kind, None if encoded is None else [payload], [event], size)
+                complete &= branch.drop(chunk, self._publisher.stream.overflow == DROP_OLDEST)
                 continue
             emission = delivery.hold() if delivery is not None else None
             branch.feed(Chunk(kind, None if encoded is None else [payload], [event], size, emission))

@@ -151,7 +151,7 @@ class Crew:
         with self._mutex:
             self._closed = True
             idle, self._idle = self._idle, []
-            granted = self._granted
+            granted, self._granted = self._granted, None  # one of two releases it: a leader may be about to
         for lock in idle:
             lock.release()
         if granted is not None:

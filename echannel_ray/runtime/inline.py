@@ -189,6 +189,9 @@ class InlineHost(Host):
             if self._due:
                 self._due = False
                 self._call(self._at_work.period, None)
+            with self._endpoint.lock:
+                if not branch.tell_dropped():
+                    break
             try:
                 chunk = branch.pending.popleft()
             except IndexError:

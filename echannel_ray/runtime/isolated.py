@@ -94,10 +94,14 @@ class IsolatedHost(Host):
         pending = self._branch.pending
         if self._busy or self._closed or not pending:
             return
+        if pending[0].dropped:
+            with self._endpoint.lock:
+                if not self._branch.tell_dropped() or not pending:
+                    return
         batch = [pending.popleft()]
         events, size = len(batch[0]), batch[0].size_bytes
         # A delivered event is alone, so that what comes back is known to be its.
-        while pending and batch[0].emission is None and pending[0].emission is None:
+        while pending and batch[0].emission is None and pending[0].emission is None and not pending[0].dropped:
             events, size = events + len(pending[0]), size + pending[0].size_bytes
             if events > _MAX_BATCH_EVENTS or size > _MAX_BATCH_BYTES:
                 break

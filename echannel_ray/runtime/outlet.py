@@ -15,7 +15,7 @@ from echannel_ray.protocol.messages import Consumer
 from echannel_ray.protocol.streams import Recipient
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.local import hand_over
-from echannel_ray.runtime.mailbox import Mailbox, producer_name
+from echannel_ray.runtime.mailbox import Gap, LocalGap, Mailbox, producer_name
 from echannel_ray.runtime.outgoing import Large
 
 if TYPE_CHECKING:
@@ -121,6 +121,12 @@ class Outlet:
                 if is_full or route.gather.gathered_bytes >= frames.MAX_PACK_BYTES:
                     endpoint.outgoing.flush(route.flow)
         return not dropped and accepted == len(self.local)
+
+    def drop(self, count: int) -> None:
+        """Events that nobody gets, since a policy dropped them: a gap for everybody."""
+        first = self.endpoint.sender.drop_for_all(self.stream, count)
+        for mailbox in self.local:
+            mailbox.offer(LocalGap(Gap(self.name, first, first + count - 1)))
 
     def _payload(self, kind: int, payload: Any, size: int) -> tuple[int, Any, int]:
         if size > MAX_EVENT_BYTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any, Protocol
 
@@ -93,6 +94,28 @@ class Pairs(ec.Modulator):
         if self.held:
             self.emit([*self.held])
             self.held.clear()
+
+
+class Waiting(ec.Modulator):
+    """Asks a service that takes its time."""
+
+    requires = ("tests.Gate",)
+
+    def enqueue(self, event: Any) -> None:
+        self.services["tests.Gate"].wait()
+        self.emit(event)
+
+
+class Gate:
+    """Grants what `Waiting` asks for: returns when it is opened."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.entered = threading.Event()
+
+    def wait(self) -> None:
+        self.entered.set()
+        self.opened.wait(20)
 
 
 class Ticking(ec.Modulator):

@@ -26,9 +26,9 @@ def tier(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def produce(party: Any, channel: ec.EventChannel, **options: Any) -> str:
+def produce(party: Any, channel: ec.EventChannel, overflow: str = "block", **options: Any) -> str:
     """Have a producer that stays: its name."""
-    producer = channel.producer(**{"admission": OPEN, **options})
+    producer = channel.producer(overflow, **{"admission": OPEN, **options})
     party.kept["producer"] = producer
     return producer.name
 
@@ -371,6 +371,90 @@ def test_reset_inside_the_handler(near, channel, tier):
     ask(near, publish, [5, 8])
     assert inbox.wait(2) == [3, 8]
     subscriptions[0].close()
+
+
+# ---- when a modulator or its consumers do not keep up ----
+
+
+@pytest.mark.parametrize("overflow", ["drop_newest", "drop_oldest"])
+def test_what_is_dropped_while_a_sandbox_is_behind_is_a_gap(channel, overflow):
+    gate = modulators.Gate()
+    big = bytes(1 << 20)
+    with (
+        channel.subscribe(modulator=modulators.Waiting()) as subscription,
+        channel.producer(overflow=overflow, services={"tests.Gate": gate}) as producer,
+    ):
+        assert producer.publish(big)
+        assert gate.entered.wait(SOON)
+        outcomes = [producer.publish(b"%d" % number + big) for number in range(20)]
+        assert all(outcomes) == (overflow == "drop_oldest")  # else an older one was dropped
+        gate.opened.set()
+        producer.publish(b"last")
+        seen: list[Any] = []
+        for message in subscription.messages():
+            seen.append(message)
+            if isinstance(message, ec.Message) and message.event == b"last":
+                break
+        lost = sum(each.last - each.first + 1 for each in seen if isinstance(each, ec.Gap))
+        assert lost > 0
+        if overflow == "drop_newest":
+            assert lost == outcomes.count(False)
+        events = [each for each in seen if isinstance(each, ec.Message)]
+        assert len(events) == 22 - lost
+        assert [each.sequence for each in events] == sorted(each.sequence for each in events)
+        assert (events[-2].event[:2] == b"19") == (overflow == "drop_oldest")
+
+
+def publish_until_it_raises(producer: ec.Producer, event: Any, **options: Any) -> None:
+    for _ in range(20):
+        producer.publish(event, **options)
+
+
+def test_overloaded_while_a_sandbox_is_behind(channel):
+    gate = modulators.Gate()
+    big = bytes(1 << 20)
+    with (
+        channel.subscribe(modulator=modulators.Waiting()),
+        channel.producer(overflow="raise", services={"tests.Gate": gate}) as producer,
+    ):
+        producer.publish(big)
+        assert gate.entered.wait(SOON)
+        with pytest.raises(ec.Overloaded):
+            publish_until_it_raises(producer, big)
+        gate.opened.set()
+
+
+def test_publish_waits_while_a_sandbox_is_behind(channel):
+    gate = modulators.Gate()
+    big = bytes(1 << 20)
+    with (
+        channel.subscribe(modulator=modulators.Waiting()) as subscription,
+        channel.producer(services={"tests.Gate": gate}) as producer,
+    ):
+        producer.publish(big)
+        assert gate.entered.wait(SOON)
+        with pytest.raises(TimeoutError):
+            publish_until_it_raises(producer, big, timeout=0.2)
+        gate.opened.set()
+        assert subscription.get(SOON) == big
+
+
+@pytest.mark.parametrize("overflow", ["drop_newest", "drop_oldest"])
+def test_slow_consumers_of_a_derived_channel_are_told_what_they_missed(near, channel, tier, overflow):
+    valve, errors, fast = Valve(), Inbox(), Inbox()
+    ask(near, produce, channel, overflow)
+    with (
+        channel.subscribe(valve, modulator=modulators.Above(-1), on_error=errors, tier=tier),
+        channel.subscribe(fast, modulator=modulators.Above(-1), tier=tier),
+    ):
+        ask(near, publish, [*range(60_000)], False)
+        assert fast.wait(60_000) == [*range(60_000)]
+        valve.opened.set()
+        ask(near, publish, [60_000])
+        wait_until(lambda: valve.inbox.items and valve.inbox.items[-1] == 60_000)
+        missed = sum(gap.last - gap.first + 1 for gap in errors.items)
+        assert valve.inbox.items == sorted(valve.inbox.items)
+        assert len(valve.inbox.items) + missed == 60_001
 
 
 # ---- deliver ----
