@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 QUEUEING_WINDOW_BYTES = 64 << 10
 _SMALL_BYTES = 1024
 _DEQUEUED_AT_ONCE = 32
+_LOOK_AGAIN_SECONDS = 0.3
 
 
 class Chunk:
@@ -161,15 +163,11 @@ class Branch:
             self.endpoint.fed[self] = None
         return False
 
-    def tell_dropped(self) -> bool:
-        """Have a gap in the place of what was dropped, if that is next; False where it can't be told yet."""
+    def tell_dropped(self) -> None:
+        """Have a gap in the place of what was dropped, if that is next."""
         pending = self.pending
         while pending and pending[0].dropped:
-            if self.outlet.stream.chunks:
-                self.endpoint.fed[self] = None  # behind a large event that is leaving: the ticker tries again
-                return False
             self.outlet.drop(pending.popleft().dropped)
-        return True
 
     def done(self, chunk: Chunk) -> None:
         """The modulator has seen all of a chunk."""
@@ -183,12 +181,29 @@ class Branch:
 
     def emit_objects(self, objects: list[Any], emission: Emission | None = None) -> None:
         """What an inline modulator emitted."""
+        self._emit(objects, self._encode(objects), emission)
+
+    def emit_unasked(self, outputs: list[Any], are_objects: bool) -> None:
+        """What a modulator emitted by its timer. No publisher can be made to wait: where there is no room, all of it is
+        dropped.
+        """
+        objects = outputs if are_objects else None
+        encoded = self._encode(outputs) if are_objects else [(k, payload, _size(payload)) for k, payload in outputs]
+        size = sum(each[2] if each is not None else OVERHEAD_BYTES for each in encoded)
+        with self.endpoint.lock:
+            has_room = not self.publisher.room.of_outlet(self.outlet, size)
+            if not has_room:
+                self.events_out += len(encoded)
+                self.outlet.drop(len(encoded))
+        if has_room:
+            self._emit(objects, encoded, None)
+
+    def _encode(self, objects: list[Any]) -> list[Any]:
         outlet = self.outlet
         needs_bytes = outlet.stream.recipients or any(
             child.derived.shipment.tier != "inline" for child in self.children
         )
-        encoded: list[Any] = [encode(each) for each in objects] if needs_bytes else [None] * len(objects)
-        self._emit(objects, encoded, emission)
+        return [encode(each) for each in objects] if needs_bytes else [None] * len(objects)
 
     def emit_encoded(self, encoded: list[Encoded]) -> None:
         """What an inline modulator emitted, as bytes already."""
@@ -210,11 +225,10 @@ class Branch:
             elif not is_plain_sailing or not self._absorb(encoded):
                 for i, each in enumerate(encoded):
                     event = NOTHING if objects is None else objects[i]
-                    if emission is None:
-                        outlet.send(event, each, None)
-                    else:
-                        part = emission.part()
-                        outlet.send(event, each, part)
+                    part = emission.part() if emission is not None else None
+                    size = each[2] if each is not None else OVERHEAD_BYTES
+                    outlet.in_turn(size, partial(outlet.send, event, each, part))
+                    if emission is not None and part is not None:
                         emission.sent(part)
             for child in self.children:
                 of_child = emission.of_child() if emission is not None else None
@@ -263,6 +277,9 @@ class Branch:
         host = self.host
         if host is not None:
             host.settle(last)
+        with self.endpoint.lock:
+            while self.outlet.held and not (self.endpoint.closed or self.endpoint.broken):
+                self.endpoint.room.wait(_LOOK_AGAIN_SECONDS)
         for child in self.children:
             child.settle(last)
 

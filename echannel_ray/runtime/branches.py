@@ -258,6 +258,8 @@ class Branches:
     def _leave(self, branch: Branch) -> list[Host]:
         self._endpoint.queueing.pop(branch.outlet.stream.number, None)
         self._endpoint.fed.pop(branch, None)
+        self._endpoint.held_up.pop(branch.outlet.stream.number, None)
+        branch.outlet.held.clear()
         while branch.pending:
             branch.done(branch.pending.popleft())
         self._endpoint.sender.close_stream(branch.outlet.stream)

@@ -19,6 +19,7 @@ class Drain:
     def __init__(self, publisher: Publisher, timeout: float | None) -> None:
         self._publisher = publisher
         self._endpoint = publisher.endpoint
+        self._outlets = [publisher.outlet]
         self._streams = [publisher.stream]
         self._timeout = timeout
         self._deadline = deadline_of(timeout)
@@ -35,6 +36,7 @@ class Drain:
             self._publisher.branches.settle()
         with endpoint.lock:
             self._publisher.check_open()
+            self._outlets = [*self._publisher.outlets()]
             self._streams = [outlet.stream for outlet in self._publisher.outlets()]
             self._publisher.absorb()  # what this thread appended at the moment when we were disarmed
             endpoint.flush_all()
@@ -86,7 +88,9 @@ class Drain:
     def _is_acknowledged(self) -> bool:
         self._endpoint.check_usable()
         streams = self._streams
-        if any(s.chunks or any(recipient.backlog for recipient in s.laggards) for s in streams):
+        if any(outlet.held for outlet in self._outlets) or any(
+            s.chunks or any(recipient.backlog for recipient in s.laggards) for s in streams
+        ):
             self._was_held_back = True
             return False
         if self._was_held_back:

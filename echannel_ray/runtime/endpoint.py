@@ -39,6 +39,7 @@ from echannel_ray.transport.connection import Connection, PlainConnection
 if TYPE_CHECKING:
     from echannel_ray.runtime.branch import Branch
     from echannel_ray.runtime.mailbox import Mailbox
+    from echannel_ray.runtime.outlet import Outlet
     from echannel_ray.runtime.publisher import Publisher
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class Endpoint:
         self.blocked_publishers = 0  # that wait for credit
         self.draining = 0  # that wait for acknowledgements, or for credit of groups
         self.fed: dict[Branch, None] = {}  # whose modulators have something to do
+        self.held_up: dict[int, Outlet] = {}  # that wait for a large event to leave, by their streams
         self.queueing: dict[int, Branch] = {}  # whose modulators keep queues of their own, by their streams
         self.timers = Timers(self.crew)
         self.watchdog = Watchdog()

@@ -190,8 +190,7 @@ class InlineHost(Host):
                 self._due = False
                 self._call(self._at_work.period, None)
             with self._endpoint.lock:
-                if not branch.tell_dropped():
-                    break
+                branch.tell_dropped()
             try:
                 chunk = branch.pending.popleft()
             except IndexError:
@@ -229,7 +228,10 @@ class InlineHost(Host):
         emitted = self._at_work.take()
         if emitted:
             try:
-                branch.emit_objects(emitted, chunk.emission if chunk is not None else None)
+                if chunk is None and method == self._at_work.period:
+                    branch.emit_unasked(emitted, are_objects=True)
+                else:
+                    branch.emit_objects(emitted, chunk.emission if chunk is not None else None)
             except errors.NotSerialisable as error:
                 broken = broken or BrokenAt(len(arguments[0]) - 1 if arguments else -1, error)
         if broken is not None:

@@ -96,8 +96,9 @@ class IsolatedHost(Host):
             return
         if pending[0].dropped:
             with self._endpoint.lock:
-                if not self._branch.tell_dropped() or not pending:
-                    return
+                self._branch.tell_dropped()
+            if not pending:
+                return
         batch = [pending.popleft()]
         events, size = len(batch[0]), batch[0].size_bytes
         # A delivered event is alone, so that what comes back is known to be its.
@@ -188,8 +189,10 @@ class IsolatedHost(Host):
                 return
             self._waiting = waiting
             emission = self._batch[0].emission if number and self._batch else None
-            if outputs:
+            if outputs and number:
                 self._branch.emit_payloads(outputs, emission)
+            elif outputs:
+                self._branch.emit_unasked(outputs, are_objects=False)
             if number:
                 self._finish()
             self._go_on()

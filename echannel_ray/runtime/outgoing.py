@@ -148,6 +148,9 @@ class Outgoing:
             pack.stream.chunks -= 1
             if not pack.stream.chunks:
                 self._endpoint.sender.laggards.large_event_left(pack.stream)
+                held_up = self._endpoint.held_up.get(pack.stream.number)
+                if held_up is not None:
+                    held_up.let_go()
                 self._endpoint.room.notify_all()
         if not waiting:
             self._waiting.pop(flow, None)

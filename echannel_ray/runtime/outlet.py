@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
@@ -43,6 +45,7 @@ class Outlet:
         self.interval_seconds = interval_seconds
         self.local: tuple[Mailbox, ...] = ()
         self.turns: dict[int, int] = {}  # of the local consumers' pairs, by their numbers
+        self.held: deque[tuple[int, Callable[[], object]]] = deque()  # what goes out behind a large event that leaves
         self.backlog_bytes = 0  # that wait for a modulator: its consumers' window counts them
         self.stream = endpoint.sender.open_stream(channel, overflow, window_bytes, max_degree)
         self.name = producer_name(endpoint.id, self.stream.number)
@@ -95,6 +98,27 @@ class Outlet:
 
     # ---- any event ----
 
+    def in_turn(self, size_bytes: int, go: Callable[[], object]) -> None:
+        """Do this now, or when the large event that is leaving has left: what follows one must not overtake it.
+
+        A publisher waits for that. What modulators emit is held here, and counts as their backlog.
+        """
+        if self.held or self.stream.chunks:
+            self.held.append((size_bytes, go))
+            self.backlog_bytes += size_bytes
+            self.endpoint.held_up[self.stream.number] = self
+        else:
+            go()
+
+    def let_go(self) -> None:
+        """A large event has left."""
+        while self.held and not self.stream.chunks:
+            size, go = self.held.popleft()
+            self.backlog_bytes -= size
+            go()
+        if not self.held:
+            self.endpoint.held_up.pop(self.stream.number, None)
+
     def send(self, event: Any, encoded: Encoded | None, delivery: Delivery | None) -> bool:
         """One event to everybody; False where a policy dropped it for one. It leaves at once with a `delivery`."""
         stream = self.stream
@@ -124,6 +148,9 @@ class Outlet:
 
     def drop(self, count: int) -> None:
         """Events that nobody gets, since a policy dropped them: a gap for everybody."""
+        self.in_turn(0, partial(self._drop, count))
+
+    def _drop(self, count: int) -> None:
         first = self.endpoint.sender.drop_for_all(self.stream, count)
         for mailbox in self.local:
             mailbox.offer(LocalGap(Gap(self.name, first, first + count - 1)))
@@ -156,6 +183,9 @@ class Outlet:
 
     def notify(self, error: errors.EChannelError, encoded: bytes) -> None:
         """Tell the consumers something that is no event, in its place."""
+        self.in_turn(len(encoded), partial(self._notify, error, encoded))
+
+    def _notify(self, error: errors.EChannelError, encoded: bytes) -> None:
         if self.stream.recipients:
             self.endpoint.sender.send_to_all(self.stream, NOTICE, encoded, len(encoded) + OVERHEAD_BYTES)
         for mailbox in self.local:

@@ -32,18 +32,19 @@ class Room:
     def blockers(self, size: int) -> list[Any]:
         """Who has no room for an event of this size; empty where the policy drops."""
         if not self._publisher.branches:
-            return self._of_outlet(self._publisher.outlet, size)
-        blockers = self._of_outlet(self._publisher.outlet, size)
+            return self.of_outlet(self._publisher.outlet, size)
+        blockers = self.of_outlet(self._publisher.outlet, size)
         for branch in self._publisher.branches:
             if branch.host is None or not branch.is_wanted:
                 continue
             if not branch.host.queues:
-                blockers += self._of_outlet(branch.outlet, size + branch.outlet.backlog_bytes)
+                blockers += self.of_outlet(branch.outlet, size + branch.outlet.backlog_bytes)
             elif branch.outlet.backlog_bytes > self._stream.window_bytes and self._stream.overflow in (BLOCK, RAISE):
                 blockers.append(f"modulator {branch.derived.shipment.name}, which does not keep up")
         return blockers
 
-    def _of_outlet(self, outlet: Outlet, size: int) -> list[Any]:
+    def of_outlet(self, outlet: Outlet, size: int) -> list[Any]:
+        """As `blockers`, of one stream."""
         stream = outlet.stream
         blockers: list[Any] = ["a large event that is leaving"] if stream.chunks else []
         if stream.overflow in (BLOCK, RAISE):

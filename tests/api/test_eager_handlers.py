@@ -192,6 +192,44 @@ async def test_coroutine_handlers_have_demodulators_too(near, channel, tier):
     assert inbox.items == [1, 2, 3]
 
 
+def test_what_follows_large_events_waits_for_them(near, channel, tier):
+    """More than may be under way at once, several times over, and small ones between."""
+    inbox = Inbox()
+
+    def publish_large(party):
+        for number in range(6):
+            party.kept["producer"].publish(b"%d" % number + bytes(7 << 20))
+            party.kept["producer"].publish(b"%d small" % number)
+        party.kept["producer"].drain(timeout=SOON)
+
+    ask(near, produce, channel)
+    with channel.subscribe(lambda event: inbox(event[:7]), modulator=modulators.Repeat(2), tier=tier):
+        ask(near, publish_large)
+        expected = [b"%d" % number + suffix for number in range(6) for suffix in (bytes(6), b" small") for _ in "12"]
+        assert inbox.wait(24) == expected
+
+
+def test_a_source_that_nobody_keeps_up_with_is_dropped(near, channel, tier):
+    class Flood(ec.Modulator):
+        period_seconds = 0.005
+
+        def __init__(self):
+            self.count = 0
+
+        def period(self):
+            self.count += 1
+            self.emit(bytes(1 << 20) + b"%d" % self.count)
+
+    valve, errors = Valve(), Inbox()
+    ask(near, produce, channel)
+    with channel.subscribe(valve, modulator=Flood(), on_error=errors, tier=tier) as subscription:
+        assert valve.entered.wait(SOON)
+        wait_until(lambda: next(iter(channel.stats().derived.values())).events_dropped > 0)
+        assert subscription.stats().received < 30
+        valve.opened.set()
+        assert isinstance(errors.wait(1)[0], ec.Gap)
+
+
 # ---- derived channels ----
 
 
