@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from echannel_ray import errors
 from echannel_ray.formats import plain
@@ -16,17 +14,14 @@ from echannel_ray.formats.events import encode
 from echannel_ray.modulation.modulator import overrides
 from echannel_ray.modulation.replica import BrokenAt, Replica
 from echannel_ray.modulation.services import Services
-from echannel_ray.protocol.messages import SharedRef, Shipment
 from echannel_ray.runtime.branch import Branch, Chunk, Host
+from echannel_ray.runtime.copies import CopyInProcess, unpickled
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.outlet import NOTHING, Encoded
 from echannel_ray.runtime.refusing import check_key, refused
 from echannel_ray.runtime.watchdog import Overran, Watch
 
 _MOST_UNSENT = 64
-
-if TYPE_CHECKING:
-    pass
 
 
 class InlineHost(Host):
@@ -38,7 +33,7 @@ class InlineHost(Host):
         self._mutex = branch.mutex
         self._shipment = branch.derived.shipment
         self._watch = Watch(branch.publisher.admission.max_seconds_per_event, self._left)
-        self._links = [_Link(self, ref) for ref in self._shipment.shared]
+        self._links = [CopyInProcess(self, self._endpoint.sharing, ref) for ref in self._shipment.shared]
         self._updates: deque[Callable[[], None]] = deque()
         self._due = False  # its period
         self.is_away = False
@@ -78,7 +73,7 @@ class InlineHost(Host):
         shipment = self._shipment
         self._watch.enter()
         try:
-            _, modulator = _Unpickler(shipment, self._links).load()
+            _, modulator = unpickled(shipment, self._links)
             key = plain.canonical(modulator.key()) if overrides(modulator, "key") else None
         except BaseException as error:
             raise refused(shipment, self._branch, f"it can't be made here: {type(error).__name__}: {error}") from None
@@ -324,68 +319,3 @@ class InlineHost(Host):
         if self._has_work():
             # Not here: this may be the thread that reads the link.
             self._endpoint.crew.submit(Errand(self.advance))
-
-
-class _Link:
-    """One shared object of an inline modulator: see `SharedObject._echannel_copy`, and `sharing` for the holder."""
-
-    def __init__(self, host: InlineHost, ref: SharedRef) -> None:
-        self._host = host
-        self._ref = ref
-        self._sharing = host._endpoint.sharing
-        self.state: tuple[int, dict[str, Any]] = (0, {})
-        self.copies: list[Any] = []
-        self._waiting: list[Callable[[], None]] = []  # who want to know that the copy has changed
-
-    def attach(self) -> None:
-        self.state = self._sharing.attach(self._ref, self)
-
-    def detach(self) -> None:
-        self._sharing.detach(self._ref, self)
-        self.release()
-
-    def copy(self, cls: Any) -> Any:
-        if not self.copies:
-            version, fields = self.state
-            self.copies.append(cls._echannel_copy(version, fields, self))
-        return self.copies[0]
-
-    def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
-        def update() -> None:
-            if version > self.state[0]:
-                self.state = (version, fields)
-            for copy in self.copies:
-                copy._echannel_update(version, fields)
-            self.release()
-
-        self._waiting.append(applied)
-        self._host.update(update)
-        if self._host.is_away:
-            self.release()
-
-    def release(self) -> None:
-        """Let go who waits for the copy: it has changed, or will before the modulator's next call."""
-        while self._waiting:
-            try:
-                applied = self._waiting.pop()
-            except IndexError:
-                return  # another thread was faster
-            applied()
-
-    def publish(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
-        with self._host.away():
-            return self._sharing.publish(self._ref, fields, expected_version)
-
-    def pull(self) -> tuple[int, dict[str, Any]]:
-        with self._host.away():
-            return self._sharing.pull(self._ref)
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, shipment: Shipment, links: list[_Link]) -> None:
-        super().__init__(io.BytesIO(shipment.code))
-        self._links = links
-
-    def persistent_load(self, pid: Any) -> Any:
-        _, index, cls = pid
-        return self._links[index].copy(cls)

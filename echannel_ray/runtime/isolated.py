@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
 from echannel_ray.formats import plain
-from echannel_ray.protocol.messages import SharedRef
 from echannel_ray.runtime.branch import Branch, Chunk, Host
+from echannel_ray.runtime.copies import ALL_VERSIONS, CopyInSandbox
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.outlet import NOTHING
 from echannel_ray.runtime.refusing import check_key, refused
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _MAX_BATCH_EVENTS = 1000
 _MAX_BATCH_BYTES = 768 << 10
 _INSTALL_SECONDS = 30.0
-_ALL = 1 << 62  # versions
 
 
 class IsolatedHost(Host):
@@ -33,8 +32,10 @@ class IsolatedHost(Host):
         self._branch = branch
         self._endpoint: Endpoint = branch.endpoint
         self._shipment = branch.derived.shipment
-        self._shared = [_Shared(self, index, ref) for index, ref in enumerate(self._shipment.shared)]
-        self._sandbox: Sandbox
+        self._shared = [
+            CopyInSandbox(self, self._endpoint.sharing, index, ref) for index, ref in enumerate(self._shipment.shared)
+        ]
+        self.sandbox: Sandbox
         self._calm = threading.Condition(branch.mutex)  # `settle` waits here
         # Under the branch's mutex:
         self._batch: list[Chunk] = []  # what the sandbox works on
@@ -53,10 +54,10 @@ class IsolatedHost(Host):
         for shared in self._shared:
             shared.attach()
         try:
-            self._sandbox = Sandbox(self, self._endpoint.warden, _limits(branch.publisher.admission), shipment.name)
+            self.sandbox = Sandbox(self, self._endpoint.warden, _limits(branch.publisher.admission), shipment.name)
             try:
                 granted = {name: branch.publisher.grants.grant(name) for name in shipment.requires}
-                installed = self._sandbox.install(
+                installed = self.sandbox.install(
                     shipment.code,
                     granted,
                     [shared.state for shared in self._shared],
@@ -65,7 +66,7 @@ class IsolatedHost(Host):
                 )
                 check_key(shipment, branch, installed.key)
             except BaseException:
-                self._sandbox.close()
+                self.sandbox.close()
                 raise
         except (SandboxFailed, SandboxUnavailable) as error:
             self._detach()
@@ -118,7 +119,7 @@ class IsolatedHost(Host):
             kinds = kinds[self._offset :] if len(kinds) > 1 else kinds
         self._busy = True
         self._number += 1
-        self._sandbox.submit(self._number, kinds, payloads)
+        self.sandbox.submit(self._number, kinds, payloads)
 
     def _finish(self) -> None:
         """The batch is done with, in one way or another; under the mutex."""
@@ -137,7 +138,7 @@ class IsolatedHost(Host):
             if count:
                 self._busy = True
                 self._number += 1
-                self._sandbox.dequeue(self._number, count)
+                self.sandbox.dequeue(self._number, count)
         if not self._busy:
             self._calm.notify_all()
 
@@ -158,7 +159,7 @@ class IsolatedHost(Host):
             try:
                 self._busy = True
                 self._number += 1
-                self._sandbox.flush(self._number)
+                self.sandbox.flush(self._number)
                 self._wait_until_calm()
             finally:
                 self._asked_to_flush = False
@@ -172,7 +173,7 @@ class IsolatedHost(Host):
         """See `Host`."""
         with self._branch.mutex:
             self._end()
-        self._sandbox.close()
+        self.sandbox.close()
         self._detach()
 
     def _end(self) -> None:
@@ -211,7 +212,7 @@ class IsolatedHost(Host):
             if not branch.failed(description, event):
                 self._end()
                 return
-            self._sandbox.restart()
+            self.sandbox.restart()
             self._waiting = 0
             left = sum(map(len, self._batch)) - at - 1
             if self._batch and at >= 0 and left > 0:
@@ -299,68 +300,21 @@ class IsolatedHost(Host):
         """The modulator waits for somebody who may wait for its copies of shared objects: see `InlineHost.away`."""
         self.is_away = True
         for shared in self._shared:
-            shared.updated(_ALL)
+            shared.updated(ALL_VERSIONS)
 
     def _answer(self, call: int, function: Callable[..., Any], *arguments: Any) -> None:
         try:
             answer = function(*arguments)
         except Exception as error:  # of the user's handle, or of the master
             self.is_away = False
-            self._sandbox.refuse(call, error)
+            self.sandbox.refuse(call, error)
         else:
             self.is_away = False
-            self._sandbox.answer(call, answer)
+            self.sandbox.answer(call, answer)
 
     def shared_updated(self, index: int, version: int) -> None:
         """See `Owner`."""
         self._shared[index].updated(version)
-
-
-class _Shared:
-    """One shared object of an isolated modulator: see `sharing` for the holder."""
-
-    def __init__(self, host: IsolatedHost, index: int, ref: SharedRef) -> None:
-        self._host = host
-        self._index = index
-        self._ref = ref
-        self._lock = threading.Lock()
-        self._applied: list[tuple[int, Callable[[], None]]] = []
-        self._is_installed = False
-        self.state: tuple[int, dict[str, Any]] = (0, {})
-
-    def attach(self) -> None:
-        self._is_installed = False
-        self.state = self._host._endpoint.sharing.attach(self._ref, self)
-
-    def installed(self) -> None:
-        """The sandbox has `state`; what came meanwhile follows now."""
-        with self._lock:
-            self._is_installed = True
-            late = bool(self._applied)
-        if late:
-            self._host._sandbox.update_shared(self._index, *self.state)
-
-    def detach(self) -> None:
-        self._host._endpoint.sharing.detach(self._ref, self)
-        self.updated(_ALL)  # nobody has to wait for a copy that is gone
-
-    def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
-        with self._lock:
-            self._applied.append((version, applied))
-            if version > self.state[0]:
-                self.state = (version, fields)
-            if not self._is_installed:
-                return
-        self._host._sandbox.update_shared(self._index, version, fields)
-        if self._host.is_away:
-            self.updated(_ALL)
-
-    def updated(self, version: int) -> None:
-        with self._lock:
-            done = [applied for known, applied in self._applied if known <= version]
-            self._applied = [(known, applied) for known, applied in self._applied if known > version]
-        for applied in done:
-            applied()
 
 
 def _limits(admission: Admission) -> Limits:

@@ -1,0 +1,151 @@
+"""Copies of shared objects at modulators, as `sharing` sees them: holders, that are told of each newer version.
+
+A copy changes between two calls of its modulator only. While the modulator waits for somebody else (it publishes, or
+calls a service), whoever publishes is not kept waiting for it: it will have changed before the next call.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray.protocol.messages import SharedRef, Shipment
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.inline import InlineHost
+    from echannel_ray.runtime.isolated import IsolatedHost
+    from echannel_ray.runtime.sharing import Sharing
+
+ALL_VERSIONS = 1 << 62
+
+
+class CopyInProcess:
+    """One shared object of an inline modulator: see `SharedObject._echannel_copy`, and `sharing` for the holder."""
+
+    def __init__(self, host: InlineHost, sharing: Sharing, ref: SharedRef) -> None:
+        self._host = host
+        self._ref = ref
+        self._sharing = sharing
+        self.state: tuple[int, dict[str, Any]] = (0, {})
+        self.copies: list[Any] = []
+        self._waiting: list[Callable[[], None]] = []  # who want to know that the copy has changed
+
+    def attach(self) -> None:
+        """Have it told of newer versions; `state` is the newest."""
+        self.state = self._sharing.attach(self._ref, self)
+
+    def detach(self) -> None:
+        """It is not needed any more, and nobody has to wait for it."""
+        self._sharing.detach(self._ref, self)
+        self.release()
+
+    def copy(self, cls: Any) -> Any:
+        """The copy itself, for the pickle."""
+        if not self.copies:
+            version, fields = self.state
+            self.copies.append(cls._echannel_copy(version, fields, self))
+        return self.copies[0]
+
+    def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
+        """See `sharing.Holder`."""
+
+        def update() -> None:
+            if version > self.state[0]:
+                self.state = (version, fields)
+            for copy in self.copies:
+                copy._echannel_update(version, fields)
+            self.release()
+
+        self._waiting.append(applied)
+        self._host.update(update)
+        if self._host.is_away:
+            self.release()
+
+    def release(self) -> None:
+        """Let go who waits for the copy: it has changed, or will before the modulator's next call."""
+        while self._waiting:
+            try:
+                applied = self._waiting.pop()
+            except IndexError:
+                return  # another thread was faster
+            applied()
+
+    def publish(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
+        """See `sharing.Link`."""
+        with self._host.away():
+            return self._sharing.publish(self._ref, fields, expected_version)
+
+    def pull(self) -> tuple[int, dict[str, Any]]:
+        """See `sharing.Link`."""
+        with self._host.away():
+            return self._sharing.pull(self._ref)
+
+
+class CopyInSandbox:
+    """One shared object of an isolated modulator: see `sharing` for the holder."""
+
+    def __init__(self, host: IsolatedHost, sharing: Sharing, index: int, ref: SharedRef) -> None:
+        self._host = host
+        self._sharing = sharing
+        self._index = index
+        self._ref = ref
+        self._lock = threading.Lock()
+        self._applied: list[tuple[int, Callable[[], None]]] = []
+        self._is_installed = False
+        self.state: tuple[int, dict[str, Any]] = (0, {})
+
+    def attach(self) -> None:
+        """Have it told of newer versions; `state` is the newest."""
+        self._is_installed = False
+        self.state = self._sharing.attach(self._ref, self)
+
+    def installed(self) -> None:
+        """The sandbox has `state`; what came meanwhile follows now."""
+        with self._lock:
+            self._is_installed = True
+            late = bool(self._applied)
+        if late:
+            self._host.sandbox.update_shared(self._index, *self.state)
+
+    def detach(self) -> None:
+        """It is not needed any more, and nobody has to wait for it."""
+        self._sharing.detach(self._ref, self)
+        self.updated(ALL_VERSIONS)  # nobody has to wait for a copy that is gone
+
+    def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
+        """See `sharing.Holder`."""
+        with self._lock:
+            self._applied.append((version, applied))
+            if version > self.state[0]:
+                self.state = (version, fields)
+            if not self._is_installed:
+                return
+        self._host.sandbox.update_shared(self._index, version, fields)
+        if self._host.is_away:
+            self.updated(ALL_VERSIONS)
+
+    def updated(self, version: int) -> None:
+        """The sandbox has this version."""
+        with self._lock:
+            done = [applied for known, applied in self._applied if known <= version]
+            self._applied = [(known, applied) for known, applied in self._applied if known > version]
+        for applied in done:
+            applied()
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, shipment: Shipment, copies: list[CopyInProcess]) -> None:
+        super().__init__(io.BytesIO(shipment.code))
+        self._copies = copies
+
+    def persistent_load(self, pid: Any) -> Any:
+        _, index, cls = pid
+        return self._copies[index].copy(cls)
+
+
+def unpickled(shipment: Shipment, copies: list[CopyInProcess]) -> Any:
+    """What was shipped, a class and a modulator, with these copies in the places of its shared objects."""
+    return _Unpickler(shipment, copies).load()
