@@ -15,6 +15,7 @@ from echannel_ray import errors
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.messages import Derived, GetModulator, Installed, Membership, Refused
 from echannel_ray.runtime.branch import Host
+from echannel_ray.runtime.crew import Errand
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Installer:
                 problems[publisher] = publisher.branches.prepare(membership, self._code_of(membership.channel))
             hosts = self._cut(membership, publishers)
             for host in hosts:
-                host.close()
+                endpoint.crew.submit(Errand(host.close))  # nobody has to wait for the end of a process
             for publisher, of_it in problems.items():
                 publisher.branches.report(of_it, membership)
             return self._refused(membership)
