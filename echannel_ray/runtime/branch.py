@@ -7,6 +7,7 @@ Locks: `mutex` is held while the modulator works, the endpoint's lock never is. 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
@@ -84,8 +85,10 @@ class Host:
         """Work on what waits, or have it worked on. Without any lock."""
         raise NotImplementedError
 
-    def settle(self, last: bool) -> None:
-        """Return when all that has been fed is worked on, and what was held back is emitted. Without any lock."""
+    def settle(self, deadline: float | None) -> bool:
+        """Return when all that has been fed is worked on, and what was held back is emitted. False when that was not so
+        by the deadline. Without any lock.
+        """
         raise NotImplementedError
 
     def pump(self) -> None:
@@ -272,16 +275,17 @@ class Branch:
         if host is not None:
             host.advance()
 
-    def settle(self, last: bool = False) -> None:
+    def settle(self, deadline: float | None = None) -> bool:
         """Return when all that was fed has gone out, and what was held back too; its children after it."""
         host = self.host
-        if host is not None:
-            host.settle(last)
+        if host is not None and not host.settle(deadline):
+            return False
         with self.endpoint.lock:
             while self.outlet.held and not (self.endpoint.closed or self.endpoint.broken):
+                if deadline is not None and time.monotonic() >= deadline:
+                    return False
                 self.endpoint.room.wait(_LOOK_AGAIN_SECONDS)
-        for child in self.children:
-            child.settle(last)
+        return all(child.settle(deadline) for child in self.children)
 
     # ---- failing; without the endpoint's lock ----
 

@@ -99,10 +99,11 @@ class Branches:
             self._endpoint.fed.pop(branch, None)
             branch.advance()
 
-    def settle(self, last: bool = False) -> None:
-        """Return when modulators have done with all that was published. Without the endpoint's lock."""
-        for branch in self._first:
-            branch.settle(last)
+    def settle(self, deadline: float | None = None) -> bool:
+        """Return when modulators have done with all that was published; False when they had not by the deadline.
+        Without the endpoint's lock.
+        """
+        return all(branch.settle(deadline) for branch in self._first)
 
     # ---- modulators; without the endpoint's lock, under the installer's ----
 

@@ -33,7 +33,10 @@ class Drain:
             self._publisher.check_open()
             with endpoint.lock:
                 self._publisher.absorb()
-            self._publisher.branches.settle()
+            if not self._publisher.branches.settle(self._deadline):
+                raise TimeoutError(
+                    f"modulators have not done with all of channel {self._publisher.channel!r} within {self._timeout} s"
+                )
         with endpoint.lock:
             self._publisher.check_open()
             self._outlets = [*self._publisher.outlets()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -282,14 +283,19 @@ class InlineHost(Host):
             if not self._branch.may_dequeue():
                 return
 
-    def settle(self, last: bool) -> None:
+    def settle(self, deadline: float | None) -> bool:
         """See `Host`."""
-        with self._branch.mutex:
+        if not self._mutex.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
+            return False
+        try:
             self._work()
             if not self._closed:
                 self._call(self._at_work.flush, None)
             while self.queues and self._at_work.waiting and not self._closed:
                 self._dequeue(len(self._at_work.waiting))
+        finally:
+            self._mutex.release()
+        return True
 
     def _period_due(self) -> None:
         self._due = True

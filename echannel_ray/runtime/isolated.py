@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -148,26 +149,31 @@ class IsolatedHost(Host):
             with self._branch.mutex:
                 self._go_on()
 
-    def settle(self, last: bool) -> None:
+    def settle(self, deadline: float | None) -> bool:
         """See `Host`."""
         with self._branch.mutex:
             self._go_on()
-            self._wait_until_calm()
+            if not self._wait_until_calm(deadline):
+                return False
             if self._closed:
-                return
+                return True
             self._asked_to_flush = True
             try:
                 self._busy = True
                 self._number += 1
                 self.sandbox.flush(self._number)
-                self._wait_until_calm()
+                return self._wait_until_calm(deadline)
             finally:
                 self._asked_to_flush = False
 
-    def _wait_until_calm(self) -> None:
+    def _wait_until_calm(self, deadline: float | None) -> bool:
         # The sandbox answers, or is ended for its limits: this comes to an end.
         while not self._closed and (self._busy or self._branch.pending or (self._asked_to_flush and self._waiting)):
-            self._calm.wait()
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._calm.wait(left)
+        return True
 
     def close(self) -> None:
         """See `Host`."""

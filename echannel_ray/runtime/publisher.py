@@ -370,7 +370,6 @@ class Publisher:
     def retire(self) -> UnregisterProducer:
         """Close the stream, in its order; what the manager has to be told of it."""
         endpoint = self.endpoint
-        self.branches.settle(last=True)
         with self._lock:
             self.disarm()
             self.absorb()
