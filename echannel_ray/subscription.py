@@ -46,6 +46,8 @@ class Pair(NamedTuple):
     def of(cls, modulator: Any, demodulator: Any, tier: str | None, group: str | None) -> Pair:
         """Ship the one, and look at the other."""
         tier = tier_of(tier)
+        if isinstance(demodulator, type):
+            raise TypeError(f"a demodulator is an object, not its class: {demodulator.__name__}(…)")
         if demodulator is not None and not callable(getattr(demodulator, "receive", None)):
             raise TypeError(f"a demodulator has a method receive(event), and {type(demodulator).__name__} has none")
         shipment = ship(modulator, tier) if modulator is not None else None

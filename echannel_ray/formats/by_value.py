@@ -49,6 +49,18 @@ def class_from(identity: str, definition: bytes) -> type:
     return known
 
 
+def class_named(module: str, name: str) -> type | None:
+    """A class that came to this process inside an event, a task or an actor, or left it so."""
+    from ray.cloudpickle import cloudpickle
+
+    # Its table of the classes that it made again: there is no public way to ask for one.
+    by_ray = getattr(cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
+    for known in [*_classes.values(), *by_ray.values()]:
+        if (known.__module__, known.__qualname__) == (module, name):
+            return known
+    return None
+
+
 def memory_from(data: bytes, item_format: str, shape: tuple[int, ...]) -> memoryview:
     """A memoryview again. Cloudpickle alone would turn it into bytes."""
     if not data:  # `cast` takes no shape with a 0 in it

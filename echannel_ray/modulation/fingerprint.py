@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from echannel_ray.errors import ModulatorRefused
 
-MAX_SHIPPED_BYTES: Final = 16 << 20  # of any producer's admission
 _MAX_DEPTH: Final = 400
 
 _DIGEST_BYTES: Final = 20
@@ -43,8 +42,6 @@ def identity_of(code: bytes, key: bytes | None, masters: Sequence[tuple[int, ...
     `key` is what an overridden `key()` returns; then the state does not count, but for the code that is in it.
     `masters` are the shared objects, by their places in the pickle.
     """
-    if len(code) > MAX_SHIPPED_BYTES:
-        raise _refused(f"{len(code):,} bytes of code: the limit is {MAX_SHIPPED_BYTES:,}")
     try:
         reader = _Reader()
         root = reader.read(code)
@@ -211,8 +208,12 @@ def _extend(reader: _Reader, more: list[Any], how: str) -> None:
 # ---- digests -------------------------------------------------------------------------------------------------------
 
 
+# Whether two of these are one object can't be told by what is done with them (and differs from process to process).
+_UNCHANGING: Final = frozenset({"tuple", "frozenset", "global", "persistent"})
+
+
 class _Digests:
-    """One traversal, from the root: nodes are numbered as they are met, so that cycles end."""
+    """One traversal, from the root: nodes that can change are numbered as they are met, so that cycles end."""
 
     def __init__(self, masters: Sequence[tuple[int, ...]]) -> None:
         self._masters = masters
@@ -222,21 +223,24 @@ class _Digests:
     def of(self, value: Any, depth: int = 0) -> bytes:
         if not isinstance(value, Node):
             return _digest_of_atom(value)
-        if value.digest is not None:
+        if value.op in _UNCHANGING and value.digest is not None:
             return value.digest
         if value.number:
-            return _hash(b"again", str(value.number).encode())  # it is inside itself
+            return _hash(b"again", str(value.number).encode())  # the same once more, or it is inside itself
         if depth > _MAX_DEPTH:
             raise ValueError("nested too deep")
-        self._met += 1
-        value.number = self._met
+        if value.op not in _UNCHANGING:
+            self._met += 1
+            value.number = self._met
         if value.op == "persistent":
             parts = [self._shared(value, depth)]
         else:
             parts = [self.of(child, depth + 1) for child in value.children]
         if value.op in ("set", "frozenset", "add"):
             parts.sort()
-        value.digest = _hash(value.op.encode(), *parts)
+        # Of what can change it matters which others are the very same: by its number each is another one.
+        number = b"" if value.op in _UNCHANGING else str(value.number).encode()
+        value.digest = _hash(value.op.encode(), number, *parts)
         if value.op == "global" or (value.op == "reduce" and _is_code(value)):
             self.code.append(value.digest)
         return value.digest

@@ -17,9 +17,19 @@ class BrokenAt(Exception):
     """The modulator raised at one event of a batch (`.index`); `.cause` is what it raised."""
 
     def __init__(self, index: int, cause: BaseException) -> None:
-        super().__init__(f"{type(cause).__name__}: {cause}")
+        super().__init__(described(cause))
         self.index = index
         self.cause = cause
+
+
+def described(error: BaseException) -> str:
+    """An exception of code that may be anybody's, as text."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except BaseException as trouble:  # of its own `__str__`
+        text = f"(its __str__ raises {type(trouble).__name__})"
+    return f"{name}: {text}" if text else name
 
 
 class Replica:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from echannel_ray.errors import ChannelDeleted
-from echannel_ray.protocol.messages import Derived, Refused, Shipment
+from echannel_ray.protocol.messages import MAX_SHIPPED_BYTES, Derived, Refused, Shipment
 
 # Raises ModulatorRefused where what was shipped is no modulator: `modulation.fingerprint.identity_of`.
 Identify = Callable[[Shipment], str]
@@ -29,6 +29,8 @@ Identify = Callable[[Shipment], str]
 # So many changes of its channel after it came, a derived channel's code is no longer in the memberships: whoever has
 # missed all of them asks for it.
 MAX_CHANGES_WITH_CODE = 8
+# A frame has to hold a membership.
+MAX_CODE_BYTES = MAX_SHIPPED_BYTES
 _KEY_DIGITS = 32
 
 
@@ -87,11 +89,16 @@ class Derivations:
         return entry.derived if entry is not None else None
 
     def listed(self, changes: int, with_all_code: bool = False) -> tuple[Derived, ...]:
-        """All of them, parents first; without the code of those that are not new."""
-        return tuple(
-            entry.derived if with_all_code or changes - entry.came_at < MAX_CHANGES_WITH_CODE else entry.without_code
-            for entry in self._entries.values()
-        )
+        """All of them, parents first; without the code of those that are not new, or for which there is no place."""
+        with_code = set()
+        left_bytes = MAX_CODE_BYTES
+        for key, entry in reversed(self._entries.items()):
+            size_bytes = len(entry.derived.shipment.code)
+            is_new = with_all_code or changes - entry.came_at < MAX_CHANGES_WITH_CODE
+            if is_new and size_bytes <= left_bytes:
+                left_bytes -= size_bytes
+                with_code.add(key)
+        return tuple(entry.derived if key in with_code else entry.without_code for key, entry in self._entries.items())
 
     def chain(self, key: str) -> list[str]:
         """A derived channel and what it is derived from, the first parent first."""

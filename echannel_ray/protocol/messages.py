@@ -11,6 +11,10 @@ from typing import Any
 # ---- modulators on their way ---------------------------------------------------------------------------------------
 
 
+# Of code and state of one modulator: it has to fit into a frame, beside all else that this says.
+MAX_SHIPPED_BYTES = 4 << 20
+
+
 @dataclass(frozen=True)
 class SharedRef:
     """Which shared object: the number that its master has in the endpoint where it lives."""

@@ -291,6 +291,7 @@ class Branch:
 
     def failed(self, description: str, event: Any) -> bool:
         """The modulator raised or died at an event. Whether it may be started again."""
+        description = _sendable(description)
         self.strikes += 1
         shipment = self.derived.shipment
         left = self.publisher.admission.max_restarts - self.strikes
@@ -307,6 +308,7 @@ class Branch:
 
     def quarantine(self, reason: str) -> None:
         """It is removed from this producer, and its consumers are told."""
+        reason = _sendable(reason)
         shipment = self.derived.shipment
         self.remove(
             errors.ModulatorQuarantined(
@@ -387,4 +389,9 @@ def _shown(event: Any) -> str:
         text = repr(event)
     except Exception as error:  # of the event's own class
         text = f"{type(event).__name__}, whose repr raises {type(error).__name__}"
-    return text if len(text) <= 200 else text[:197] + "…"
+    return _sendable(text if len(text) <= 200 else text[:197] + "…")
+
+
+def _sendable(text: str) -> str:
+    """A text that may be of anybody's making, fit for UTF-8."""
+    return text.encode("utf-8", "replace").decode()

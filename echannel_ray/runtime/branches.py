@@ -136,6 +136,9 @@ class Branches:
                 branch.derived = derived
                 self._install(branch)
             except errors.EChannelError as error:
+                if isinstance(error, errors.MasterLost) and branch is not None:
+                    lost = "the process that made a shared object of it is gone: make a new one, and reset to it"
+                    error = refused(derived.shipment, branch, lost)
                 problems[derived.key] = error
                 if branch is None:
                     branch = self._open(derived)
@@ -166,16 +169,24 @@ class Branches:
         make = _HOSTS.get(shipment.tier)
         if make is None or shipment.tier not in admission.tiers:
             admitted = ", ".join(admission.tiers) or "none"
-            raise refused(shipment, branch, f"it admits no {shipment.tier} modulators, but these tiers: {admitted}")
+            reason = f"it admits no {shipment.tier} modulators, but these tiers: {admitted}"
+            raise refused(
+                shipment, branch, f"{reason}; ask for one of these, or make it with an Admission that lists it"
+            )
         if len(shipment.code) > admission.max_shipped_bytes:
             limit = f"{len(shipment.code):,} bytes were shipped, and it admits {admission.max_shipped_bytes:,}"
-            raise refused(shipment, branch, limit)
+            raise refused(shipment, branch, f"{limit}: keep less in the modulator, or raise its max_shipped_bytes")
         others = [each for each in self._by_key.values() if each is not branch and each.host is not None]
         if len(others) >= admission.max_modulators:
-            raise refused(shipment, branch, f"it has {len(others)} modulators, the most that it admits")
+            raise refused(
+                shipment,
+                branch,
+                f"it has {len(others)} modulators, the most that it admits: close some, or raise its max_modulators",
+            )
         same = sum(each.derived.maker == branch.derived.maker for each in others)
         if same >= admission.max_modulators_per_consumer:
-            raise refused(shipment, branch, f"it has {same} modulators of this consumer, the most that it admits")
+            reason = f"it has {same} modulators of this consumer, the most that it admits"
+            raise refused(shipment, branch, f"{reason}: close some, or raise its max_modulators_per_consumer")
         for name in shipment.requires:
             self._publisher.grants.grant(name)
         host = make(branch)

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
+
+from echannel_ray.formats.by_value import class_named
+from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.protocol.messages import SharedRef, Shipment
 
 if TYPE_CHECKING:
@@ -140,10 +146,40 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, shipment: Shipment, copies: list[CopyInProcess]) -> None:
         super().__init__(io.BytesIO(shipment.code))
         self._copies = copies
+        self._known: set[type] = set()
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Classes that are no modulators are this process's own, where it has them: events are instances of those."""
+        found = super().find_class(module, name)
+        if module == "cloudpickle.cloudpickle":
+            if name in ("_make_skeleton_class", "_make_skeleton_enum"):
+                return partial(self._make_class, found)
+            if name == "_class_setstate":
+                return self._fill_class
+        return found
+
+    def _make_class(self, make: Callable[..., Any], *arguments: Any) -> Any:
+        made = make(*arguments)
+        known = None if issubclass(made, Modulator) else _class_named(made.__module__, made.__qualname__)
+        if known is None:
+            return made
+        self._known.add(known)
+        return known
+
+    def _fill_class(self, cls: Any, state: Any) -> Any:
+        return cls if cls in self._known else cloudpickle.cloudpickle._class_setstate(cls, state)
 
     def persistent_load(self, pid: Any) -> Any:
         _, index, cls = pid
         return self._copies[index].copy(cls)
+
+
+def _class_named(module: str, name: str) -> type | None:
+    """The class of this process that has this name, wherever it came from."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) else class_named(module, name)
 
 
 def unpickled(shipment: Shipment, copies: list[CopyInProcess]) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from echannel_ray.protocol.messages import Derived, Release
+from echannel_ray.protocol.messages import MAX_SHIPPED_BYTES, Derived, Release
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
@@ -43,6 +44,11 @@ class Derivations:
             self._with_parents(channel, key, ordered)
         for place in [place for place in self._derived if place[0] == channel and place[1] not in ordered]:
             del self._derived[place]
+        left_bytes = MAX_SHIPPED_BYTES
+        for key, derived in ordered.items():
+            left_bytes -= len(derived.shipment.code)
+            if left_bytes < 0:  # a frame has to hold this; producers have the code too
+                ordered[key] = replace(derived, shipment=replace(derived.shipment, code=b""))
         return tuple(ordered.values()), handles
 
     def _with_parents(self, channel: str, key: str, ordered: dict[str, Derived]) -> None:

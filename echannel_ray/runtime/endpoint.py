@@ -16,7 +16,14 @@ from echannel_ray import errors
 from echannel_ray.ids import new_endpoint_id
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.counting import add_up
-from echannel_ray.protocol.messages import Definition, Membership, Registrations, Release, Unsubscribe
+from echannel_ray.protocol.messages import (
+    MAX_SHIPPED_BYTES,
+    Definition,
+    Membership,
+    Registrations,
+    Release,
+    Unsubscribe,
+)
 from echannel_ray.protocol.receiving import Receiver, Reception
 from echannel_ray.protocol.sending import Sender
 from echannel_ray.runtime.bell import Bell
@@ -237,8 +244,18 @@ class Endpoint:
             )
             for channel, definition in [*self.definitions.items()]
         ]
-        for start in range(0, len(held), _CHANNELS_PER_REGISTRATION):
-            yield wire.Registered(tuple(held[start : start + _CHANNELS_PER_REGISTRATION]), complete=False)
+        part: list[Registrations] = []
+        size = 0
+        for each in held:
+            # A frame has to hold them, code of modulators included.
+            more = sum(len(derived.shipment.code) for derived in each.derived)
+            if part and (len(part) >= _CHANNELS_PER_REGISTRATION or size + more > MAX_SHIPPED_BYTES):
+                yield wire.Registered(tuple(part), complete=False)
+                part, size = [], 0
+            part.append(each)
+            size += more
+        if part:
+            yield wire.Registered(tuple(part), complete=False)
         yield wire.Registered((), complete=True)
 
     # ---- the crew's link ----

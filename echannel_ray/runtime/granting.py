@@ -38,7 +38,11 @@ class Grants:
     def grant(self, name: str) -> frozenset[str]:
         """The methods of a service that this producer offers; `ServiceNotGranted` where it does not."""
         if name not in self._handles and self._delegate is not None:
-            handle = self._delegate(name)
+            try:
+                handle = self._delegate(name)
+            except Exception:  # the user's: it does not grant
+                _logger.exception("the delegate of producer %s failed when asked for %r", self._info.name(), name)
+                handle = None
             if handle is not None:
                 self._handles[name] = (handle, public_methods(handle))
         if name not in self._handles:

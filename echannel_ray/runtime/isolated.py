@@ -213,6 +213,8 @@ class IsolatedHost(Host):
             self._waiting = waiting
             if outputs:
                 branch.emit_payloads(outputs, self._batch[0].emission if self._batch else None)
+            if index < 0 and self._waiting:
+                description += f"; {self._waiting} events that waited in its queue are lost too"
             at = self._offset + index if index >= 0 else -1
             event = self._event_at(at)
             if not branch.failed(description, event):

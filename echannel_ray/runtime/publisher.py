@@ -275,11 +275,14 @@ class Publisher:
 
     def _send(self, event: Any, encoded: Encoded | None, deliver: bool) -> Any:
         delivery = self.endpoint.new_delivery() if deliver else None
+        # Until all who have to answer are known.
+        guard = delivery.hold() if delivery is not None else None
         complete = True
         if self.branches:
             complete = self.branches.offer(event, encoded, delivery)
         complete &= self.outlet.send(event, encoded if self.stream.recipients else None, delivery)
-        if delivery is not None:
+        if guard is not None:
+            guard.complete()
             return delivery
         if encoded is None:
             self._arm_directly()

@@ -80,7 +80,7 @@ class PullMailbox(Mailbox):
         while True:
             with self._taking:
                 taken = self._take()
-            if not isinstance(taken, Exception):
+            if not isinstance(taken, BaseException):
                 return taken
             if not isinstance(taken, _Raised):
                 self.tell_failure(taken)
@@ -89,7 +89,7 @@ class PullMailbox(Mailbox):
             else:
                 raise taken.error  # of this producer nothing more comes: who asks has to know
 
-    def _take(self) -> Message | Gap | Exception | None:
+    def _take(self) -> Message | Gap | BaseException | None:
         """The next message, or why it could not be read."""
         while True:
             if self.closed:
@@ -133,7 +133,7 @@ class PullMailbox(Mailbox):
             if failure is not None:
                 return failure
 
-    def _receive(self, message: Message, turn: int) -> Exception | None:
+    def _receive(self, message: Message, turn: int) -> BaseException | None:
         """Have ready what an event becomes behind its demodulator."""
         demodulator = self.demodulators.get(turn)
         if demodulator is None:
@@ -142,13 +142,13 @@ class PullMailbox(Mailbox):
             return None
         try:
             self._ready.extend(replace(message, event=each) for each in demodulator.receive(message.event) or ())
-        except Exception as error:  # the user's
+        except (Exception, SystemExit) as error:  # the user's
             self.counters.failed += 1
             return error
         self.counters.handled += 1
         return None
 
-    def _period(self, turn: int) -> Exception | None:
+    def _period(self, turn: int) -> BaseException | None:
         try:
             events = [*(self.demodulators[turn].period() or ())]
         except Exception as error:  # the user's
@@ -156,11 +156,11 @@ class PullMailbox(Mailbox):
         self._ready.extend(Message(event, "", 0, time.time()) for event in events)
         return None
 
-    def _hand_out(self, item: Delivered) -> Exception | None:
+    def _hand_out(self, item: Delivered) -> BaseException | None:
         index = self._next
         event = item.events[index]
         self._next += 1
-        failure: Exception | None
+        failure: BaseException | None
         told: _Raised | None = None
         if type(event) is Undecodable:
             failure = unreadable(event)

@@ -25,7 +25,7 @@ from echannel_ray.formats import plain
 from echannel_ray.modulation.fingerprint import identity_of
 from echannel_ray.modulation.modulator import Modulator, overrides
 from echannel_ray.modulation.services import service_name
-from echannel_ray.protocol.messages import SharedRef, Shipment
+from echannel_ray.protocol.messages import MAX_SHIPPED_BYTES, SharedRef, Shipment
 
 _FILE_NAME = "<modulator>"
 # Attributes of classes that are no part of what they do: where they are defined, and what pickling has left there.
@@ -37,9 +37,13 @@ _lock = threading.Lock()
 def ship(modulator: Modulator, tier: str) -> Shipment:
     """The modulator as producers get it."""
     given: Any = modulator
+    if isinstance(given, str):
+        raise ModulatorRefused(
+            f"E-code is not part of this version: {given[:80]!r} has to be a Modulator", reason="not available"
+        )
     if not isinstance(given, Modulator):
-        hint = "an instance, not the class itself" if isinstance(given, type) else "derive its class from Modulator"
-        raise TypeError(f"a modulator is a Modulator, not {given!r}: give {hint}")
+        hint = "give an instance, not the class itself" if isinstance(given, type) else "derive its class from it"
+        raise TypeError(f"a modulator is an echannel_ray.Modulator, not {given!r}: {hint}")
     cls = type(modulator)
     if not (overrides(modulator, "enqueue") or overrides(modulator, "period")):
         raise ModulatorRefused(
@@ -64,7 +68,15 @@ def ship(modulator: Modulator, tier: str) -> Shipment:
                 "`enqueue`, or have a service do it",
                 path=cls.__qualname__,
             ) from error
-        return Shipment(cls.__qualname__, tier, file.getvalue(), requires, tuple(pickler.shared), key)
+        code = file.getvalue()
+        if len(code) > MAX_SHIPPED_BYTES:
+            raise ModulatorRefused(
+                f"the modulator {cls.__qualname__} has {len(code):,} bytes of code and state: the limit is "
+                f"{MAX_SHIPPED_BYTES:,}; have it get what is large from a service of its producer",
+                reason="it is too large to be shipped",
+                modulator=cls.__qualname__,
+            )
+        return Shipment(cls.__qualname__, tier, code, requires, tuple(pickler.shared), key)
 
 
 def identity_of_other(thing: Any) -> str:

@@ -7,6 +7,8 @@ import gc
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -228,6 +230,40 @@ def test_a_source_that_nobody_keeps_up_with_is_dropped(near, channel, tier):
         assert subscription.stats().received < 30
         valve.opened.set()
         assert isinstance(errors.wait(1)[0], ec.Gap)
+
+
+@dataclass
+class Trade:
+    """An event of a class of the program's own."""
+
+    price: int
+
+
+class Side(Enum):
+    BUY = "buy"
+
+
+class Telling(ec.Modulator):
+    """Says whether it knows its events."""
+
+    def enqueue(self, event: Any) -> None:
+        self.emit([isinstance(event, Trade), event == Trade(1), event is Side.BUY])
+
+
+@pytest.mark.parametrize("source", ["near", "here"])
+def test_events_are_of_the_classes_that_the_modulator_knows(parties, channel, tier, source):
+    holder = type("Here", (), {"kept": {}})()
+    at_source = ask if source == "near" else (lambda party, function, *arguments: function(holder, *arguments))
+    at_source(parties["near"], produce, channel)
+    with channel.subscribe(modulator=Telling(), tier=tier) as subscription:
+        at_source(parties["near"], publish, [Trade(1), Trade(2), Side.BUY])
+        assert [subscription.get(SOON) for _ in range(3)] == [
+            [True, True, False],
+            [True, False, False],
+            [False, False, True],
+        ]
+    if source == "here":
+        holder.kept["producer"].close()
 
 
 # ---- derived channels ----
@@ -511,6 +547,28 @@ def test_deliver_waits_for_what_was_emitted(near, far, channel, tier):
         with pytest.raises(ec.DeliveryFailed, match="broken"):
             producer.deliver(101).result(SOON)
         failing.close()
+
+
+@pytest.mark.parametrize("state", ["unused", "excluded"])
+def test_deliver_waits_for_the_others_too(near, channel, tier, state):
+    """A branch that gets nothing, as nobody consumes it or its producer can't have it, is not all that there is."""
+
+    def consume_slowly(party, each):
+        party.kept["valve"] = Valve()
+        party.kept["subscription"] = each.subscribe(party.kept["valve"])
+
+    ask(near, consume_slowly, channel)
+    if state == "excluded":
+        subscription = channel.subscribe(Inbox(), modulator=modulators.Looking(), on_error=Inbox(), tier=tier)
+    else:
+        subscription = channel.derive(modulators.Above(1), tier=tier)
+    with channel.producer(admission=OPEN) as producer:
+        delivery = producer.deliver(5)
+        ask(near, lambda party: party.kept["valve"].entered.wait(SOON))
+        assert not delivery.done()
+        ask(near, lambda party: party.kept["valve"].opened.set())
+        assert delivery.result(SOON).consumers == 1
+    del subscription
 
 
 def fail(event: Any) -> None:
@@ -803,6 +861,8 @@ def test_modulators_with_one_shared_object_are_equal(near, channel, tier):
         ({"modulator": 5}, TypeError, "Modulator"),
         ({"modulator": modulators.Above}, TypeError, "instance"),
         ({"demodulator": 5}, TypeError, "receive"),
+        ({"demodulator": modulators.Untag}, TypeError, "not its class"),
+        ({"modulator": "price > 80"}, ec.ModulatorRefused, "E-code"),
         ({"modulator": modulators.Above(1), "tier": "nowhere"}, ValueError, "tier"),
     ],
 )
@@ -818,6 +878,53 @@ def test_one_that_would_pass_nothing_on_is_refused(channel):
 
     with pytest.raises(ec.ModulatorRefused, match="FIFOModulator"):
         channel.subscribe(Inbox(), modulator=Nothing())
+
+
+def test_one_that_is_too_large_is_refused_at_once(channel):
+    class Large(ec.FIFOModulator):
+        def __init__(self):
+            self.state = bytes(9 << 20)
+
+    with pytest.raises(ec.ModulatorRefused, match="service"):
+        channel.subscribe(Inbox(), modulator=Large())
+
+
+@pytest.mark.parametrize("error", ["ValueError('\\ud800')", "Odd()"])
+def test_whatever_it_raises_is_told(near, channel, tier, error):
+    class Odd(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    class Raises(ec.FIFOModulator):
+        def enqueue(self, event):
+            if event == 1:
+                raise eval(error, {"Odd": Odd})
+            self.emit(event)
+
+    inbox, errors, everything = Inbox(), Inbox(), Inbox()
+    ask(near, produce, channel)
+    with (
+        channel.subscribe(inbox, modulator=Raises(), on_error=errors, tier=tier),
+        channel.subscribe(everything),
+    ):
+        ask(near, publish, [0, 1, 2])
+        assert inbox.wait(2) == [0, 2]
+        assert everything.wait(3) == [0, 1, 2]
+        (told,) = errors.wait(1)
+        assert isinstance(told, ec.ModulatorFailed)
+        assert told.event == "1"
+
+
+def test_a_delegate_that_raises_grants_nothing(near, channel, tier):
+    def produce_with_delegate(party, each):
+        def delegate(name):
+            raise RuntimeError(name)
+
+        produce(party, each, delegate=delegate)
+
+    ask(near, produce_with_delegate, channel)
+    with pytest.raises(ec.ServiceNotGranted):
+        channel.subscribe(Inbox(), modulator=modulators.Looking(), tier=tier)
 
 
 def test_one_that_cannot_be_pickled_is_refused(channel):

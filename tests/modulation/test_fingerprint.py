@@ -143,6 +143,15 @@ def test_code_in_the_state_counts_in_spite_of_a_key():
     assert identity(cls(lambda event: event > 1)) == identity(cls(lambda event: event > 1))
 
 
+def test_it_counts_what_is_the_same_object():
+    cls = make("class Made(Base):\n    def enqueue(self, event):\n        pass\n")
+    for once, twice in (([], list), ({}, dict), (set(), set)):
+        aliased, apart, in_tuples, in_tuples_apart = cls(), cls(), cls(), cls()
+        aliased.state, apart.state = [once, once], [twice(), twice()]
+        in_tuples.state, in_tuples_apart.state = [(once,), (once,)], [(twice(),), (twice(),)]
+        assert len({identity(each) for each in (aliased, apart, in_tuples, in_tuples_apart)}) == 4
+
+
 def test_equality_cannot_be_claimed():
     """What the class says of itself does not matter: names, `__eq__`, `__hash__`, `__reduce__`."""
     honest = make("class Made(Base):\n    def enqueue(self, event):\n        self.emit(event)\n")
