@@ -54,7 +54,7 @@ def class_named(module: str, name: str) -> type | None:
     from ray.cloudpickle import cloudpickle
 
     # Its table of the classes that it made again: there is no public way to ask for one.
-    by_ray = getattr(cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
+    by_ray: dict[str, type] = dict(getattr(cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {}))
     for known in [*_classes.values(), *by_ray.values()]:
         if (known.__module__, known.__qualname__) == (module, name):
             return known

@@ -85,7 +85,7 @@ def _prepare(value: Any, path: str, depth: int) -> Any:
             raise NotPlain(f"an int of {size} bytes: the limit is {_MAX_INT_BYTES}", path)
         return msgspec.msgpack.Ext(_INT, value.to_bytes(size, "little", signed=True))
     if depth >= MAX_DEPTH:
-        raise NotPlain(f"nested deeper than {MAX_DEPTH}, or in itself", path)
+        raise NotPlain(f"nested deeper than {MAX_DEPTH}, or in itself", f"{path[:30]}…")
     if kind is list:
         return [_prepare(each, f"{path}[{i}]", depth + 1) for i, each in enumerate(value)]
     if kind is dict:

@@ -20,9 +20,16 @@ class Admission:
     """The limits of one producer; given to `EventChannel.producer`. What is refused raises `ModulatorRefused` there
     where it was asked for.
 
-    `max_seconds_per_event` is CPU time, and so is `max_cpu_fraction` (of one core, over a second or more). `modules`
-    are those that isolated modulators, and the classes of the events that they get, may need;
-    `echannel_ray.modulators` can be imported always.
+    * `tiers`: where modulators may run: "ecode", "isolated" (in a sandbox), "inline" (in the producer: trusted code).
+    * `max_seconds_per_event`: CPU time; one that takes more is removed.
+    * `max_cpu_fraction`: the same as a rate, of one core, over a second or more.
+    * `max_memory_bytes`: of one sandbox, what it holds back included.
+    * `max_modulators`, `max_modulators_per_consumer`: so many at a time.
+    * `max_shipped_bytes`: of one modulator's code and state.
+    * `max_restarts`: how often one that raised or died begins anew before it is removed.
+    * `max_cost`: of E-code, computed before it runs.
+    * `modules`: what isolated modulators, and the classes of the events that they get, may import;
+      `echannel_ray.modulators` can be imported always.
     """
 
     tiers: tuple[str, ...] = ("ecode", "isolated")

@@ -9,15 +9,29 @@ from typing import Any
 class Modulator:
     """Works on events before anything crosses a wire; one replica in (or beside) each producer.
 
-    Override `enqueue` (or, for a source of its own, `period`); the rest as needed.
+    Override `enqueue` (or, for a source of its own, `period`); the rest as needed:
+
+        class Expensive(echannel_ray.Modulator):
+            def __init__(self, low):
+                self.low = low
+
+            def enqueue(self, event):
+                if event["price"] > self.low:
+                    self.emit(event)
+
+        trades.subscribe(handler, modulator=Expensive(80))
+
+    In a sandbox (the default) it may emit the events that it was given, also later, and plain data: None, numbers,
+    text, bytes, lists, tuples, dicts, sets, dates, NumPy arrays of numbers. What it may use is in `Admission`.
+
+    `requires` are the services that it can't work without (Protocol classes, or their qualified names), and `services`
+    the handles that its producer granted, once it is installed. `period_seconds` is how often `period` runs; None is
+    never.
     """
 
     requires: tuple[Any, ...] = ()
-    """The services that it can't work without: Protocol classes, or their qualified names."""
     period_seconds: float | None = None
-    """How often `period` runs; None is never."""
     services: Mapping[Any, Any]
-    """The handles of the services that its producer granted, by Protocol class or name; there once it is installed."""
 
     def enqueue(self, event: Any) -> None:
         """An event was published: `emit` what should travel. (`FIFOModulator` passes everything on.)"""

@@ -31,17 +31,20 @@ def read_batch(data: bytes | memoryview, events: list[Any]) -> tuple[bool, BaseE
 
 
 class Undecodable(Exception):
-    """An event that this process can't make again."""
+    """An event that this process can't make again (`.cause`)."""
 
     def __init__(self, cause: BaseException) -> None:
-        super().__init__(f"the event can't be decoded in the sandbox: {explain(cause)}")
+        super().__init__("the event can't be decoded in the sandbox")
+        self.cause = cause
 
 
-def explain(error: BaseException) -> str:
+def explain(error: BaseException, max_memory_bytes: int) -> str:
     """What a consumer reads of an error in its modulator."""
     if isinstance(error, Undecodable):
-        return text_of(error)
-    text = f"{type(error).__name__}: {text_of(error)}"
+        return f"{text_of(error)}: {explain(error.cause, max_memory_bytes)}"
+    text = ": ".join(filter(None, (type(error).__name__, text_of(error))))
+    if isinstance(error, MemoryError):
+        text += f" (it needed more than max_memory_bytes, {round(max_memory_bytes / (1 << 20), 1):,g} MiB)"
     if isinstance(error, ImportError | PermissionError):
         name = getattr(error, "name", None) or "what it imports"
         text += f" (a sandbox reaches no files; list {name} in the producer's Admission(modules=...) to have it there)"

@@ -6,7 +6,7 @@ All of this shares its process with the code that it runs, which can change any 
 from __future__ import annotations
 
 import array
-import io
+import gc
 import pickle
 import time
 from typing import Any, Final
@@ -19,6 +19,7 @@ from echannel_ray.sandbox import lockdown
 from echannel_ray.sandbox.area import AREA_BYTES, map_area, map_progress, read_apart
 from echannel_ray.sandbox.batches import explain, read_batch
 from echannel_ray.sandbox.calls import Calls, Link, text_of
+from echannel_ray.sandbox.classes import Classes, CodeUnpickler
 from echannel_ray.sandbox.messages import (
     MAX_CALL_BYTES,
     MAX_PERIOD_SECONDS,
@@ -59,16 +60,18 @@ def serve(descriptor: int, layers: list[str], memory_in_use: int) -> None:
         port.send(Unavailable(text_of(error)))
         return
     port.send(Ready(layers))
-    Inmate(port, area, progress).run()
+    Inmate(port, area, progress, start.max_memory_bytes).run()
 
 
 class Inmate:
     """Does what the producer asks for, one thing after the other, and runs the modulator's timer in between."""
 
-    def __init__(self, port: Port, area: memoryview, progress: memoryview) -> None:
+    def __init__(self, port: Port, area: memoryview, progress: memoryview, max_memory_bytes: int) -> None:
         self._port = port
         self._area = area
         self._progress = progress  # [the item that was begun last, what was done besides]
+        self._max_memory_bytes = max_memory_bytes
+        self._classes = Classes()
         self._calls = Calls(port.ask)
         self._holdings = Holdings()
         self._given: set[int] = set()  # ids of the events of this batch
@@ -126,7 +129,7 @@ class Inmate:
                 self._due = time.monotonic() + period
             done = Done(self._replica.queues, period, key, [each for each in _METHODS if overrides(modulator, each)])
         except BaseException as error:
-            self._port.send(Failed(explain(error)))
+            self._port.send(Failed(explain(error, self._max_memory_bytes)))
             return
         self._port.send(done)
 
@@ -136,8 +139,13 @@ class Inmate:
         self._replica = None
         self._holdings.clear()
         self._copies.clear()
-        unpickler = _Unpickler(io.BytesIO(self._installed.code), self._copy)
+        self._classes.forget()
+        # A modulator and its replica refer to each other, as do an error and the frames that it has passed: without
+        # this the memory of the old one would count against the new one.
+        gc.collect()
+        unpickler = _Unpickler(self._installed.code, self._copy)
         _, modulator = unpickler.load()
+        self._classes.plant(unpickler.made)
         if not isinstance(modulator, Modulator):
             raise TypeError(f"what was shipped is no modulator, but a {type(modulator).__qualname__}")
         replica = Replica(modulator, Services(self._installed.services, self._calls.service))
@@ -156,7 +164,7 @@ class Inmate:
         try:
             self._make()
         except BaseException as error:
-            self._port.send(_failure(0, -1, [], self._holdings, error))
+            self._port.send(self._failure(0, -1, [], error))
 
     def _update(self, message: Update) -> None:
         fields = plain.decode(message.fields)
@@ -166,7 +174,7 @@ class Inmate:
             if copy is not None:
                 copy._echannel_update(message.version, fields)
         except BaseException as error:
-            self._port.send(_failure(0, -1, [], self._holdings, error))
+            self._port.send(self._failure(0, -1, [], error))
         self._port.send(Updated(message.index, message.version))
 
     # ---- working ---------------------------------------------------------------------------------------------------
@@ -188,7 +196,7 @@ class Inmate:
     def _work_on(self, batch: Batch) -> None:
         replica = self._replica
         if replica is None:
-            self._port.send(_failure(batch.number, 0, [], self._holdings, RuntimeError("nothing is installed")))
+            self._port.send(self._failure(batch.number, 0, [], RuntimeError("nothing is installed")))
             return
         events: list[Any] = []
         index = -1
@@ -218,7 +226,7 @@ class Inmate:
             outcome = self._describe(batch.number, events, replica, error, index)
         except BaseException as raised:  # such as a lack of memory
             replica.emitted.clear()
-            outcome = _failure(batch.number, max(index, 0), [], self._holdings, raised)
+            outcome = self._failure(batch.number, max(index, 0), [], raised)
         if outcome.failure is None and not is_plain:
             outcome.keeps = self._holdings.keep(events).tobytes()
             outcome.drops = self._holdings.sweep()
@@ -229,7 +237,7 @@ class Inmate:
         self, number: int, events: list[Any], replica: Replica, error: BaseException | None, index: int
     ) -> Outcome:
         if error is not None:
-            outcome = _failure(number, index, replica.take(), self._holdings, error, events)
+            outcome = self._failure(number, index, replica.take(), error, events)
         else:
             outcome = describe(number, events, replica.take(), self._holdings)
             if outcome.failure is not None:
@@ -240,7 +248,7 @@ class Inmate:
     def _attempt(self, number: int, work: Any) -> None:
         replica = self._replica
         if replica is None:
-            self._port.send(_failure(number, -1, [], self._holdings, RuntimeError("nothing is installed")))
+            self._port.send(self._failure(number, -1, [], RuntimeError("nothing is installed")))
             return
         error: BaseException | None = None
         try:
@@ -250,7 +258,7 @@ class Inmate:
         try:
             outcome = self._describe(number, (), replica, error, -1)  # type: ignore[arg-type]
         except BaseException as raised:
-            outcome = _failure(number, -1, [], self._holdings, raised)
+            outcome = self._failure(number, -1, [], raised)
         if outcome.failure is None:
             outcome.drops = self._holdings.sweep()
         self._port.send(outcome)
@@ -276,10 +284,23 @@ class Inmate:
         # Not `due + period`: what was late is not made up for.
         self._due = time.monotonic() + self._period
 
+    def _failure(self, number: int, index: int, emitted: list[Any], error: BaseException, events: Any = ()) -> Outcome:
+        """What was emitted before it failed, as far as that can be said."""
+        try:
+            outcome = describe(number, events, emitted, self._holdings)
+        except BaseException:
+            outcome = Outcome(number, index, False, b"", [], [], b"", [], 0, None)
+        if outcome.passed:  # those before the failure, not all of the batch
+            outcome.passed = False
+            outcome.picks = array.array("I", range(len(events))).tobytes()
+        outcome.index = index
+        outcome.failure = explain(error, self._max_memory_bytes)[:MAX_TEXT]
+        return outcome
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, copy: Any) -> None:
-        super().__init__(file)
+
+class _Unpickler(CodeUnpickler):
+    def __init__(self, code: bytes, copy: Any) -> None:
+        super().__init__(code)
         self._copy = copy
 
     def persistent_load(self, pid: Any) -> Any:
@@ -288,19 +309,3 @@ class _Unpickler(pickle.Unpickler):
         if kind != "shared":
             raise pickle.UnpicklingError(f"there is no {kind!r} to be loaded")
         return self._copy(index, cls)
-
-
-def _failure(
-    number: int, index: int, emitted: list[Any], holdings: Holdings, error: BaseException, events: Any = ()
-) -> Outcome:
-    """What was emitted before it failed, as far as that can be said."""
-    try:
-        outcome = describe(number, events, emitted, holdings)
-    except BaseException:
-        outcome = Outcome(number, index, False, b"", [], [], b"", [], 0, None)
-    if outcome.passed:  # those before the failure, not all of the batch
-        outcome.passed = False
-        outcome.picks = array.array("I", range(len(events))).tobytes()
-    outcome.index = index
-    outcome.failure = explain(error)[:MAX_TEXT]
-    return outcome

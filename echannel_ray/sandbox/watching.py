@@ -90,10 +90,14 @@ class Meter:
     def _over_time(self, now: float, cpu: float, task: Task | None, installed: Installed | None) -> str | None:
         began, used = self._item_mark
         seconds = self._limits.max_seconds_per_event if task is None else task.max_seconds
+        is_making = task is not None and task.events is None
+        what = "to be made" if is_making else "for one event"
         if cpu - used > seconds:
+            if is_making:
+                return f"it used more than {seconds:g} s of CPU while it was made (unpickling, __setstate__, key())"
             return f"it used more than {seconds:g} s of CPU for one event (max_seconds_per_event)"
         if task is not None and now - began > max(seconds, self._limits.max_wall_seconds):
-            return f"it took more than {max(seconds, self._limits.max_wall_seconds):g} s for one event"
+            return f"it took more than {max(seconds, self._limits.max_wall_seconds):g} s {what}"
         began, used = self._task_mark
         if task is not None:
             count = task.count

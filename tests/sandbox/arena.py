@@ -69,6 +69,8 @@ class Guest:
         """What the owner is told of this batch, with outputs decoded."""
         number = self.send(batch)
         told = self.owner.next()
+        while told[:3] == ("emitted", 0, []):  # its timer was faster
+            told = self.owner.next()
         assert told[0] == "ended" or told[1] == number, str(told)[:1000]
         return decoded(told)
 

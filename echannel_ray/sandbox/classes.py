@@ -1,0 +1,168 @@
+"""Which classes events in a sandbox are of: those that came with the modulator, wherever these are the same by name.
+
+A class of a program travels by value, once with the modulator and once with events, and each unpickling would make a
+class of its own. Then `isinstance(event, Trade)`, `event == Trade(1)` and `event is Color.RED` would be false in the
+modulator without a word. So what comes with the modulator is put where pickles of events look for it.
+
+Cloudpickle does not tell the qualified names of classes, only those of enums: the names of their methods have to do.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from echannel_ray.formats import by_value
+
+_MAKERS: Final = frozenset({"_make_skeleton_class", "_make_skeleton_enum", "rebuild_class"})
+_MAX_RECENT: Final = 256
+
+Key = tuple[str, str]  # module and qualified name
+
+
+class Classes:
+    """One per sandbox: what the modulator's code has made, and what is made for events otherwise."""
+
+    def __init__(self) -> None:
+        self._planted: dict[Key, type] = {}
+        self._of_events: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
+        # As in `by_value`: the last instance is often dropped before the next comes.
+        self._recent: deque[type] = deque(maxlen=_MAX_RECENT)
+        self._generation = 0
+        by_value.class_from = self.class_from
+
+    def plant(self, made: list[type]) -> None:
+        """Have events be of these classes. Where two have one name, nobody knows which is meant: neither counts."""
+        found: dict[Key, list[type]] = {}
+        for cls in made:
+            found.setdefault(_key_of(cls), []).append(cls)
+        for key in sorted(found, key=lambda key: key[1].count(".")):  # outer classes first
+            if len(found[key]) == 1:
+                self._planted[key] = found[key][0]
+                if "<locals>" not in key[1]:
+                    _put(*key, found[key][0])
+
+    def forget(self) -> None:
+        """The modulator is gone, and its classes with it."""
+        for (module, qualname), cls in self._planted.items():
+            name = qualname.partition(".")[0]
+            there = vars(sys.modules.get(module, cls)).get(name)
+            if there is cls or type(there) is types.SimpleNamespace:
+                delattr(sys.modules[module], name)
+        self._planted.clear()
+        self._of_events.clear()
+        self._recent.clear()
+        self._generation += 1
+
+    def class_from(self, identity: str, definition: bytes) -> type:
+        """In place of `by_value.class_from`, which pickles of events call."""
+        cls = self._of_events.get(identity)
+        if cls is None:
+            made: type = _DefinitionUnpickler(definition, self).load()
+            cls = self._of_events[identity] = self.planted(made)
+            self._recent.append(cls)
+        return cls
+
+    def planted(self, cls: type) -> type:
+        """The modulator's class of this name, if it has one."""
+        return self._planted.get(_key_of(cls), cls)
+
+    def tracker_id(self, tracker_id: str | None) -> str | None:
+        """By what cloudpickle finds a class again: none that was derived from a class of an earlier modulator."""
+        return tracker_id and f"{self._generation} {tracker_id}"
+
+
+class CodeUnpickler(pickle.Unpickler):
+    """Writes down the classes that it makes."""
+
+    def __init__(self, code: bytes) -> None:
+        super().__init__(io.BytesIO(code))
+        self.made: list[type] = []
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What makes classes is made to tell."""
+        found = super().find_class(module, name)
+        return self._telling(found) if name in _MAKERS else found
+
+    def _telling(self, make: Callable[..., type]) -> Callable[..., type]:
+        def tell(*arguments: Any) -> type:
+            cls = make(*arguments)
+            self.made.append(cls)
+            return cls
+
+        return tell
+
+
+class _DefinitionUnpickler(pickle.Unpickler):
+    """Has the class of an event be derived from those of the modulator."""
+
+    def __init__(self, definition: bytes, classes: Classes) -> None:
+        super().__init__(io.BytesIO(definition))
+        self._classes = classes
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What makes classes is given other bases."""
+        found = super().find_class(module, name)
+        if name == "_make_skeleton_class":
+            return lambda kind, name, bases, *rest: found(kind, name, self._translated(bases), *self._renumbered(rest))
+        if name == "_make_skeleton_enum":
+            return lambda bases, *rest: found(self._translated(bases), *self._renumbered(rest))
+        return found
+
+    def _translated(self, bases: tuple[type, ...]) -> tuple[type, ...]:
+        return tuple(map(self._classes.planted, bases))
+
+    def _renumbered(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        *first, tracker_id, extra = arguments
+        return *first, self._classes.tracker_id(tracker_id), extra
+
+
+class _Stub(types.ModuleType):
+    """A module that is not here, but for some of its classes."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__ = []  # a package, so that those inside it are missed by their own names
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ImportError(f"No module named {self.__name__!r}", name=self.__name__)
+
+
+def _key_of(cls: type) -> Key:
+    return str(cls.__module__), _qualname_of(cls)
+
+
+def _qualname_of(cls: type) -> str:
+    """As it was where the class was defined, as far as that can be known."""
+    name = cls.__name__
+    if "." in cls.__qualname__:
+        return cls.__qualname__
+    for value in vars(cls).values():
+        function = getattr(value, "__func__", getattr(value, "fget", value))
+        if isinstance(function, types.FunctionType) and function.__module__ == cls.__module__:
+            outer, _, _ = function.__qualname__.rpartition(".")
+            if outer.endswith(f".{name}"):
+                return outer
+    return name
+
+
+def _put(module: str, qualname: str, cls: type) -> None:
+    """Make the class what a pickle finds under this name."""
+    for end in [at for at, each in enumerate(module) if each == "."] + [len(module)]:
+        sys.modules.setdefault(module[:end], _Stub(module[:end]))
+    place: Any = sys.modules[module]
+    *outer, name = qualname.split(".")
+    for each in outer:
+        if each not in vars(place):
+            setattr(place, each, types.SimpleNamespace())
+        place = vars(place)[each]
+    if vars(place).get(name) is not cls:
+        setattr(place, name, cls)
