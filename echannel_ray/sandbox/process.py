@@ -139,7 +139,7 @@ class Sandbox:
     def restart(self) -> None:
         """Have it make a new modulator of what was installed, in the same process, after a failure."""
         self._hearing.expect_restart()
-        self._meter.allow_more()
+        self._meter.allow_making()
         self._send(Restart())
 
     def update_shared(self, index: int, version: int, fields: dict[str, Any]) -> None:

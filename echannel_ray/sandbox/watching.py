@@ -42,6 +42,7 @@ class Meter:
         self._tasks_seen = 0
         self._was_idle = True
         self._unasked = 4
+        self._made_before = -1  # up to this task there is time to make the modulator
         self._counts = (0, 0)
         self._task_mark = self._item_mark = self._rate_mark = (time.monotonic(), 0.0)
 
@@ -68,6 +69,11 @@ class Meter:
         """It was asked for something besides tasks, which takes time too."""
         self._unasked += 1
 
+    def allow_making(self) -> None:
+        """The modulator is made anew: with the task that follows there is time for that too."""
+        self.allow_more()
+        self._made_before = self._tasks + 1
+
     def charge(self, seconds: float) -> None:
         """It has cost its producer this time."""
         self._charged += seconds
@@ -91,8 +97,9 @@ class Meter:
         began, used = self._item_mark
         seconds = self._limits.max_seconds_per_event if task is None else task.max_seconds
         is_making = task is not None and task.events is None
+        making = self._limits.max_install_seconds if self._tasks <= self._made_before else 0.0
         what = "to be made" if is_making else "for one event"
-        if cpu - used > seconds:
+        if cpu - used > seconds + making:
             if is_making:
                 return f"it used more than {seconds:g} s of CPU while it was made (unpickling, __setstate__, key())"
             return f"it used more than {seconds:g} s of CPU for one event (max_seconds_per_event)"
@@ -104,7 +111,7 @@ class Meter:
         else:  # its timer, restarts, updates
             period = installed.period_seconds if installed is not None else None
             count = self._unasked + int((now - began) / period if period else 0)
-        if cpu - used > seconds * count:
+        if cpu - used > seconds * count + making:
             return f"it used more than {seconds:g} s of CPU for each of {count:,} events (max_seconds_per_event)"
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import pytest
 
@@ -76,3 +77,28 @@ def test_what_is_nested_too_deep_is_told_in_a_line(arena):
         plain.encode(nested)
     assert len(str(caught.value)) < 120
     assert "or in itself at [0][0]" in str(caught.value)
+
+
+class SlowToMake(Modulator):
+    """Needs more time to be made than it has for an event."""
+
+    def __reduce__(self):
+        return SlowToMake, (), {"x": 1}
+
+    def __setstate__(self, state):
+        end = time.process_time() + 0.2
+        while time.process_time() < end:
+            pass
+
+    def enqueue(self, event):
+        if event == 1:
+            raise ValueError("once more")
+        self.emit(event)
+
+
+def test_a_restart_has_the_time_of_an_installation(arena):
+    guest = arena.guest(SlowToMake(), dataclasses.replace(ROOMY, max_seconds_per_event=0.05))
+    for _ in range(3):
+        assert guest.outcome([0, 1])[5] == "ValueError: once more"
+        guest.sandbox.restart()
+    assert guest.outcome([0])[0] == "emitted"
