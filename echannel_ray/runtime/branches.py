@@ -207,6 +207,7 @@ class Branches:
         for branch in self._by_key.values():
             branch.children = tuple(children[branch.derived.key])
         self._first = tuple(children[self._publisher.derived])
+        self._publisher.has_branches = bool(self._by_key)
         tiers = {branch.derived.shipment.tier for branch in self._first}
         self._has_inline = "inline" in tiers
         self.need_bytes = bool(tiers - {"inline"})

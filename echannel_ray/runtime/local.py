@@ -20,7 +20,7 @@ def hand_over(outlet: Outlet, event: Any, sequence: int, delivery: Delivery | No
         is_full = mailbox.local_pending >= mailbox.window_events
         if is_full and outlet.stream.overflow in (DROP_NEWEST, DROP_OLDEST) and not _drop(outlet, mailbox, sequence):
             continue
-        turn = outlet.turns.get(mailbox.number, 0)
+        turn = outlet.turns[mailbox.number]
         mailbox.offer(LocalEvent(event, outlet.name, sequence, time.time(), delivery, turn))
         accepted += 1
     return accepted

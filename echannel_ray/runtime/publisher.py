@@ -60,6 +60,7 @@ class Publisher:
         self.interval_seconds = interval_seconds
         self.admission = admission or Admission()
         self.branches = Branches(self)
+        self.has_branches = False  # what `branches` would say, without the call: each event asks
         self.is_halted = False  # while consumers go over to other modulators
         self._gathered_at_tick = -_FREQUENT_TICKS
         self._plain: list[bytes] = []  # published the short way, and not yet absorbed
@@ -111,7 +112,7 @@ class Publisher:
             if self._plain or self._pickled:
                 self.absorb()
             published = stream.published_bytes + size
-            if published > stream.limit_bytes or size > _SMALL_BYTES or self.branches:
+            if published > stream.limit_bytes or size > _SMALL_BYTES or self.has_branches:
                 gather = None
             else:
                 gather = stream.gather
@@ -165,7 +166,7 @@ class Publisher:
         stream = self.stream
         most = stream.max_degree - 1
         limit = stream.limit_bytes - stream.published_bytes
-        if self.branches:
+        if self.has_branches:
             limit = self.branches.room_bytes()
             if stream.recipients:
                 limit = min(limit, stream.limit_bytes - stream.published_bytes)
@@ -218,7 +219,7 @@ class Publisher:
 
     def _absorb(self, kind: int, taken: list[bytes]) -> None:
         size = sum(map(len, taken)) + OVERHEAD_BYTES * len(taken)
-        if self.branches:
+        if self.has_branches:
             self.branches.feed(Chunk(kind, taken, None, size))
         if self.outlet.has_consumers:
             self.outlet.absorb(kind, taken, size)
@@ -236,7 +237,7 @@ class Publisher:
     ) -> Any:
         """The long way: anything that the short one can't do."""
         deadline = deadline_of(timeout)
-        if encoded is None and self._needs_bytes:
+        if encoded is None and (self.stream.recipients or self.branches.need_bytes):
             encoded = encode(event)
         while True:
             outcome, size = self._attempt(event, encoded, deliver)
@@ -244,17 +245,13 @@ class Publisher:
                 return outcome
             self.room.wait(size, deadline, timeout)
 
-    @property
-    def _needs_bytes(self) -> bool:
-        return bool(self.stream.recipients) or self.branches.need_bytes
-
     def _attempt(self, event: Any, encoded: tuple[int, Any, int] | None, deliver: bool) -> tuple[Any, int]:
         """Publish if there is room: the outcome, or None and the size for which there is none."""
         stream = self.stream
         with self._lock:
             self.check_open()
             self.absorb()
-            if encoded is None and self._needs_bytes:
+            if encoded is None and (stream.recipients or self.branches.need_bytes):
                 encoded = encode(event)
             size = encoded[2] if encoded else OVERHEAD_BYTES
             blockers = self.room.blockers(size)
@@ -269,7 +266,7 @@ class Publisher:
                 )
             outcome = None if blockers else self._send(event, encoded, deliver)
         self.endpoint.outgoing.write()
-        if self.branches:
+        if self.has_branches:
             self.branches.advance()
         return outcome, size
 
@@ -278,16 +275,17 @@ class Publisher:
         # Until all who have to answer are known.
         guard = delivery.hold() if delivery is not None else None
         complete = True
-        if self.branches:
+        if self.has_branches:
             complete = self.branches.offer(event, encoded, delivery)
         complete &= self.outlet.send(event, encoded if self.stream.recipients else None, delivery)
         if guard is not None:
             guard.complete()
             return delivery
-        if encoded is None:
-            self._arm_directly()
-        elif self.branches.may_arm(encoded[0]):
-            self._arm(encoded[0])
+        if self.has_branches:
+            if encoded is None:
+                self._arm_directly()
+            elif self.branches.may_arm(encoded[0]):
+                self._arm(encoded[0])
         return complete
 
     # ---- the other calls ----
@@ -351,7 +349,7 @@ class Publisher:
         with self._lock:
             self.absorb()
             published = stream.published_bytes + size
-            if published > stream.limit_bytes or self.branches:
+            if published > stream.limit_bytes or self.has_branches:
                 return None
             gather = stream.gather
             route = stream.route
@@ -391,7 +389,7 @@ class Publisher:
     async def apublish(self, event: Any, timeout: float | None = None) -> bool:
         """As `publish`, without holding up the event loop. An event is not published by a call that was cancelled."""
         deadline = deadline_of(timeout)
-        encoded = encode(event) if self._needs_bytes else None
+        encoded = encode(event) if self.stream.recipients or self.branches.need_bytes else None
         while True:
             outcome, size = self._attempt(event, encoded, deliver=False)
             if outcome is not None:

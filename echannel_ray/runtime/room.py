@@ -31,7 +31,7 @@ class Room:
 
     def blockers(self, size: int) -> list[Any]:
         """Who has no room for an event of this size; empty where the policy drops."""
-        if not self._publisher.branches:
+        if not self._publisher.has_branches:
             return self.of_outlet(self._publisher.outlet, size)
         blockers = self.of_outlet(self._publisher.outlet, size)
         for branch in self._publisher.branches:

@@ -172,7 +172,7 @@ def test_on_error_of_a_deleted_channel_does_not_hold_up_the_ticker(endpoint):
 class TestDropping:
     def publisher(self, mailbox: Mailbox, overflow: str, name: str = PRODUCER) -> Any:
         stream = SimpleNamespace(overflow=overflow, dropped=0)
-        return SimpleNamespace(local=(mailbox,), turns={}, name=name, stream=stream)
+        return SimpleNamespace(local=(mailbox,), turns={mailbox.number: 0}, name=name, stream=stream)
 
     @pytest.mark.usefixtures("switching")
     @pytest.mark.parametrize("overflow", [DROP_NEWEST, DROP_OLDEST])
