@@ -100,9 +100,15 @@ class EventChannel:
 
         session = self._session()
         answer = session.endpoint.requests.ask(messages.GetChannelStats(self._name, self._defined().incarnation))
-        stats = ChannelStats.model_validate(
-            {**answer, "channel": self._name, "derived": _by_name(self._name, answer.get("derived", {}))}
-        )
+        derived = {
+            f"{self._name}~{key[:12]}": {
+                **counters,
+                "channel": f"{self._name}~{key[:12]}",
+                "producers": answer.get("producers", 0),  # all have its modulator
+            }
+            for key, counters in answer.get("derived", {}).items()
+        }
+        stats = ChannelStats.model_validate({**answer, "channel": self._name, "derived": derived})
         return stats.derived.get(self.name, ChannelStats(channel=self.name)) if self._chain else stats
 
     def delete(self) -> None:
@@ -215,7 +221,7 @@ class EventChannel:
             endpoint.close_mailbox(mailbox)
             raise
         subscription = Subscription(session, mailbox, parent)
-        subscription._entered(membership, pair)
+        subscription._begin(membership, pair, demodulator)
         return subscription
 
     async def asubscribe(self, handler: Callable[[Any], Any] | None = None, **keywords: Any) -> Subscription:
@@ -291,12 +297,6 @@ class EventChannel:
         if self._definition is None:
             raise errors.Disconnected(f"channel {self._name!r} could not be opened")
         return self._definition
-
-
-def _by_name(channel: str, derived: dict[str, Any]) -> dict[str, Any]:
-    return {
-        f"{channel}~{key[:12]}": {**counters, "channel": f"{channel}~{key[:12]}"} for key, counters in derived.items()
-    }
 
 
 def _is_coroutine_function(handler: Callable[[Any], Any]) -> bool:

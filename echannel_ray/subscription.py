@@ -72,6 +72,8 @@ class Subscription(OwnedByProcess):
         self._parent = parent  # what it was made on: a derived channel, or "", the channel itself
         self._resetting = threading.Lock()
         self._last_turn = 0
+        self._shipment: Shipment | None = None  # of the pair that counts, as is the demodulator
+        self._demodulator: Any = None
         self._mailbox = mailbox
         self._closing = threading.Lock()
         self._closed = False
@@ -173,13 +175,41 @@ class Subscription(OwnedByProcess):
             except errors.EChannelError:
                 mailbox.turn_failed(turn)
                 raise
+            except BaseException:  # it took too long, or Ctrl-C: it may still take effect
+                self._take_back()
+                raise
+            self._shipment, self._demodulator = pair.shipment, demodulator
             mailbox.pair = pair.fingerprint
             mailbox.turned(turn)
             self._entered(membership, pair)
 
+    def _take_back(self) -> None:
+        """Have the pair that was there before a `reset`, whatever becomes of that: by a later one of its own."""
+        mailbox = self._mailbox
+        self._last_turn += 1
+        mailbox.begin_turn(self._last_turn, self._demodulator)
+        mailbox.turned(self._last_turn)
+        self._session.endpoint.requests.tell(
+            Subscribe(
+                mailbox.channel,
+                mailbox.number,
+                mailbox.group,
+                mailbox.pair,
+                mailbox.incarnation,
+                self._parent,
+                self._shipment,
+                self._last_turn,
+            )
+        )
+
     async def areset(self, modulator: Any = None, demodulator: Any = None, *, tier: str | None = None) -> None:
         """As `reset`, without holding up the event loop."""
         await in_thread(lambda: self.reset(modulator, demodulator, tier=tier))
+
+    def _begin(self, membership: Membership, pair: Pair, demodulator: Any) -> None:
+        """It has just been made."""
+        self._shipment, self._demodulator = pair.shipment, demodulator
+        self._entered(membership, pair)
 
     def _entered(self, membership: Membership, pair: Pair) -> None:
         """Producers know of it: note what it consumes, for managers that are restarted."""

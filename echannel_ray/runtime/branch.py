@@ -20,7 +20,7 @@ from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, decode, encode
 from echannel_ray.protocol.messages import Derived, ModulatorGone
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.deliveries import Emission
-from echannel_ray.runtime.outlet import NOTHING, Encoded, Outlet, joined
+from echannel_ray.runtime.outlet import NOTHING, SMALL_BYTES, Encoded, Outlet, joined
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 # Where a modulator keeps a queue of its own, so much may be under way: what it decides at the last moment is to be of
 # use while consumers are slow.
 QUEUEING_WINDOW_BYTES = 64 << 10
-_SMALL_BYTES = 1024
 _DEQUEUED_AT_ONCE = 32
 _LOOK_AGAIN_SECONDS = 0.3
 
@@ -220,9 +219,12 @@ class Branch:
         endpoint = self.endpoint
         outlet = self.outlet
         count = len(encoded)
+        if objects is None and outlet.local:
+            # Not under the lock: reading an event may run code of its class.
+            objects = [decode(kind, payload) for kind, payload, _ in encoded]
         with endpoint.lock:
             self.events_out += count
-            is_plain_sailing = emission is None and objects_are_not_needed(outlet) and outlet.stream.limit_bytes >= 0
+            is_plain_sailing = emission is None and not outlet.local and outlet.stream.limit_bytes >= 0
             if not outlet.has_consumers:
                 endpoint.sender.skip(outlet.stream, count)
             elif not is_plain_sailing or not self._absorb(encoded):
@@ -245,7 +247,7 @@ class Branch:
 
     def _absorb(self, encoded: list[Encoded]) -> bool:
         """The usual way: small events by whole runs. False where there is one that is not small."""
-        if any(size > _SMALL_BYTES or kind == BUFFERS for kind, _, size in encoded):
+        if any(size > SMALL_BYTES or kind == BUFFERS for kind, _, size in encoded):
             return False
         degree = self.outlet.stream.max_degree
         for kind, run in groupby(encoded, itemgetter(0)):
@@ -262,7 +264,7 @@ class Branch:
         outlet = self.outlet
         stream = outlet.stream
         with self.endpoint.lock:
-            if not stream.fits(_SMALL_BYTES):
+            if not stream.fits(SMALL_BYTES):
                 return 0
             full = any(mailbox.local_pending >= mailbox.window_events for mailbox in outlet.local)
             return 0 if full else _DEQUEUED_AT_ONCE
@@ -334,8 +336,12 @@ class Branch:
         if host is not None:
             # Not here: this may be the host's own thread.
             endpoint.crew.submit(Errand(host.close))
+        self.say_gone()
+
+    def say_gone(self) -> None:
+        """Have the manager know that this producer lacks it."""
         derived = self.derived
-        endpoint.requests.tell(
+        self.endpoint.requests.tell(
             ModulatorGone(self.publisher.channel, derived.key, derived.generation, self.publisher.stream.number)
         )
 
@@ -357,11 +363,6 @@ class Branch:
     def counters(self) -> dict[str, Any]:
         """What has gone in and out."""
         return {**self.outlet.counters(), "events_in": self.events_in, "events_out": self.events_out}
-
-
-def objects_are_not_needed(outlet: Outlet) -> bool:
-    """Whether all its consumers are in other processes."""
-    return not outlet.local
 
 
 def _chunks(objects: list[Any] | None, encoded: list[Any], emission: Emission | None) -> Iterable[Chunk]:

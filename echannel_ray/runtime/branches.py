@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
 from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PLAIN
-from echannel_ray.protocol.messages import Consumer, Derived, Membership, ModulatorGone
+from echannel_ray.protocol.messages import Consumer, Derived, Membership
 from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST
 from echannel_ray.runtime.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk, Host
 from echannel_ray.runtime.deliveries import Delivery
@@ -117,7 +117,7 @@ class Branches:
             if branch is not None and branch.host is None and branch.error is not None:
                 if derived.generation <= branch.derived.generation:
                     if membership.epoch > self._publisher.stream.version[0] >= 0:
-                        self._say_gone(branch)  # the manager is a new one
+                        branch.say_gone()  # the manager is a new one
                     continue
             elif branch is not None and branch.host is not None:
                 branch.derived = derived
@@ -135,14 +135,10 @@ class Branches:
                     branch = self._open(derived)
                 branch.derived = derived
                 self._install(branch)
-            except errors.EChannelError as error:
-                if isinstance(error, errors.MasterLost) and branch is not None:
-                    lost = "the process that made a shared object of it is gone: make a new one, and reset to it"
-                    error = refused(derived.shipment, branch, lost)
-                problems[derived.key] = error
+            except Exception as error:  # of this host too, such as a lack of descriptors
                 if branch is None:
                     branch = self._open(derived)
-                branch.error = error
+                branch.error = problems[derived.key] = _refusal(branch, derived, error)
             with self._endpoint.lock:
                 self._by_key[derived.key] = branch
                 self._arrange()
@@ -286,23 +282,27 @@ class Branches:
             branch = self._by_key.get(key)
             if branch is not None and any(each.derived.key in consumed for each in branch.with_descendants()):
                 branch.tell(error)
-                self._say_gone(branch)
-
-    def _say_gone(self, branch: Branch) -> None:
-        derived = branch.derived
-        stream = self._publisher.stream.number
-        self._endpoint.requests.tell(ModulatorGone(self._publisher.channel, derived.key, derived.generation, stream))
+                branch.say_gone()
 
     def counters(self) -> dict[str, Any]:
         """Of each derived channel, by its key."""
         return {key: branch.counters() for key, branch in self._by_key.items()}
 
-    def leave(self) -> list[Host]:
+    def leave(self) -> None:
         """The producer is closed; under the lock."""
         self._closing = [host for branch in self for host in self._leave(branch)]
-        return self._closing
 
     def close(self) -> None:
         """End the modulators, after `leave`; without the lock."""
         for host in self._closing:
             host.close()
+
+
+def _refusal(branch: Branch, derived: Derived, error: Exception) -> errors.EChannelError:
+    """What consumers are told of a modulator that this producer can't have."""
+    if isinstance(error, errors.MasterLost):
+        lost = "the process that made a shared object of it is gone: make a new one, and reset to it"
+        return refused(derived.shipment, branch, lost)
+    if isinstance(error, errors.EChannelError):
+        return error
+    return refused(derived.shipment, branch, f"it could not be installed: {type(error).__name__}: {error}")

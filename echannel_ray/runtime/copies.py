@@ -63,7 +63,9 @@ class CopyInProcess:
                 self.state = (version, fields)
             for copy in self.copies:
                 copy._echannel_update(version, fields)
-            self.release()
+            if applied in self._waiting:
+                self._waiting.remove(applied)
+                applied()
 
         self._waiting.append(applied)
         self._host.update(update)

@@ -210,7 +210,6 @@ class InlineHost(Host):
     def _call(self, method: Callable[..., Any], chunk: Chunk | None, *arguments: Any) -> BrokenAt | None:
         """Call the modulator, and send what it emits; where it breaks, begin anew with another copy of it."""
         watch = self._watch
-        branch = self._branch
         broken: BrokenAt | None = None
         watch.enter()
         try:
@@ -221,18 +220,29 @@ class InlineHost(Host):
             broken = BrokenAt(-1, error)
         finally:
             watch.leave()
+        event = arguments[0][broken.index] if broken is not None and arguments and broken.index >= 0 else NOTHING
         emitted = self._at_work.take()
-        if emitted:
-            try:
-                if chunk is None and method == self._at_work.period:
-                    branch.emit_unasked(emitted, are_objects=True)
-                else:
-                    branch.emit_objects(emitted, chunk.emission if chunk is not None else None)
-            except errors.NotSerialisable as error:
-                broken = broken or BrokenAt(len(arguments[0]) - 1 if arguments else -1, error)
+        try:
+            self._emit(method, chunk, emitted)
+        except errors.NotSerialisable:
+            sendable = []
+            for each in emitted:
+                try:
+                    encode(each)
+                    sendable.append(each)
+                except errors.NotSerialisable as error:
+                    if broken is None:  # it has seen all the events of the batch
+                        broken, event = BrokenAt(len(arguments[0]) - 1 if arguments else -1, error), each
+            self._emit(method, chunk, sendable)
         if broken is not None:
-            self._broken(broken, arguments[0][broken.index] if arguments and broken.index >= 0 else NOTHING)
+            self._broken(broken, event)
         return broken
+
+    def _emit(self, method: Callable[..., Any], chunk: Chunk | None, emitted: list[Any]) -> None:
+        if emitted and method == self._at_work.period:
+            self._branch.emit_unasked(emitted, are_objects=True)
+        elif emitted:
+            self._branch.emit_objects(emitted, chunk.emission if chunk is not None else None)
 
     def _broken(self, broken: BrokenAt, event: Any) -> None:
         branch = self._branch

@@ -71,6 +71,7 @@ class Installer:
                 logger.debug("channel %r: %s", membership.channel, error)  # this process has left meanwhile
             except Exception:
                 logger.exception("channel %r: a change of its consumers failed", membership.channel)
+                number = None  # it did not take effect: the manager asks again
             endpoint = self._endpoint
             with endpoint.lock:
                 self._queued -= 1

@@ -196,13 +196,15 @@ class IsolatedHost(Host):
                 return
             self._waiting = waiting
             emission = self._batch[0].emission if number and self._batch else None
-            if outputs and number:
-                self._branch.emit_payloads(outputs, emission)
-            elif outputs:
-                self._branch.emit_unasked(outputs, are_objects=False)
-            if number:
-                self._finish()
-            self._go_on()
+            try:
+                if outputs and number:
+                    self._branch.emit_payloads(outputs, emission)
+                elif outputs:
+                    self._branch.emit_unasked(outputs, are_objects=False)
+            finally:  # whatever an event's own class does when it is read: the next batch has its turn
+                if number:
+                    self._finish()
+                self._go_on()
 
     def failed(self, number: int, index: int, outputs: list[tuple[int, Any]], waiting: int, description: str) -> None:
         """See `Owner`."""
@@ -284,7 +286,9 @@ class IsolatedHost(Host):
     def called(self, call: int, service: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """See `Owner`."""
         self._goes_away()
-        self._endpoint.crew.submit(Errand(self._answer, call, self._call_service, service, method, args, kwargs))
+        self._endpoint.crew.submit(
+            Errand(self._answer, self.sandbox, call, self._call_service, service, method, args, kwargs)
+        )
 
     def _call_service(self, service: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = self._branch.publisher.grants.call(service, method, args, kwargs)
@@ -296,13 +300,13 @@ class IsolatedHost(Host):
         self._goes_away()
         publish = self._endpoint.sharing.publish
         ref = self._shipment.shared[index]
-        self._endpoint.crew.submit(Errand(self._answer, call, publish, ref, fields, expected_version))
+        self._endpoint.crew.submit(Errand(self._answer, self.sandbox, call, publish, ref, fields, expected_version))
 
     def shared_pulled(self, call: int, index: int) -> None:
         """See `Owner`."""
         self._goes_away()
         pull = self._endpoint.sharing.pull
-        self._endpoint.crew.submit(Errand(self._answer, call, pull, self._shipment.shared[index]))
+        self._endpoint.crew.submit(Errand(self._answer, self.sandbox, call, pull, self._shipment.shared[index]))
 
     def _goes_away(self) -> None:
         """The modulator waits for somebody who may wait for its copies of shared objects: see `InlineHost.away`."""
@@ -310,15 +314,16 @@ class IsolatedHost(Host):
         for shared in self._shared:
             shared.updated(ALL_VERSIONS)
 
-    def _answer(self, call: int, function: Callable[..., Any], *arguments: Any) -> None:
+    def _answer(self, sandbox: Sandbox, call: int, function: Callable[..., Any], *arguments: Any) -> None:
+        """Answer who asked: there may be another sandbox by now, with calls of the same numbers."""
         try:
             answer = function(*arguments)
         except Exception as error:  # of the user's handle, or of the master
             self.is_away = False
-            self.sandbox.refuse(call, error)
+            sandbox.refuse(call, error)
         else:
             self.is_away = False
-            self.sandbox.answer(call, answer)
+            sandbox.answer(call, answer)
 
     def shared_updated(self, index: int, version: int) -> None:
         """See `Owner`."""

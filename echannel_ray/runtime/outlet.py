@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
 
 MAX_EVENT_BYTES = (2 << 30) + (1 << 20)  # 2 GiB, and what serialising adds
+# Above this an event takes the long way, where packs are bounded by bytes; below, the degree bounds them.
+SMALL_BYTES = 1024
 NOTHING: Any = object()  # where there is no object, only its bytes
 
 Encoded = tuple[int, Any, int]
@@ -207,6 +209,7 @@ class Outlet:
         mailboxes = self.endpoint.mailboxes
         remote = []
         local = []
+        self.turns = {}
         for consumer in consumers:
             if consumer.endpoint != mine or consumer.group is not None:
                 remote.append(consumer)

@@ -20,7 +20,7 @@ from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.draining import Drain
 from echannel_ray.runtime.granting import Grants, Info
 from echannel_ray.runtime.offload import in_thread
-from echannel_ray.runtime.outlet import Encoded, Outlet
+from echannel_ray.runtime.outlet import SMALL_BYTES, Encoded, Outlet
 from echannel_ray.runtime.room import Room
 from echannel_ray.runtime.waiting import deadline_of
 
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
     from echannel_ray.runtime.inline import InlineHost
 
-# Above this an event takes the long way, where packs are bounded by bytes; below, the degree bounds them.
-_SMALL_BYTES = 1024
-_LARGEST_SMALL_BYTES = _SMALL_BYTES + OVERHEAD_BYTES
+_LARGEST_SMALL_BYTES = SMALL_BYTES + OVERHEAD_BYTES
 _FREQUENT_TICKS = 3
 # Where nobody but modulators gets what is published, no pack bounds what they get at once.
 _MOST_TO_MODULATORS = 1023
@@ -87,7 +85,7 @@ class Publisher:
         # A producer that is *armed* (see `_arm`) only appends: an append is atomic, so it needs no lock.
         if type(event) is bytes:
             pending = self._plain
-            if len(pending) < self._plain_room and len(event) <= _SMALL_BYTES:
+            if len(pending) < self._plain_room and len(event) <= SMALL_BYTES:
                 pending.append(event)
                 return True
             return self._gather(event, timeout, PLAIN, event, len(event) + OVERHEAD_BYTES)
@@ -98,7 +96,7 @@ class Publisher:
             return self._publish(event, timeout)  # type: ignore[no-any-return]
         kind, payload, size = encode(event)
         pending = self._pickled
-        if len(pending) < self._pickled_room and kind == PICKLED and size <= _SMALL_BYTES:
+        if len(pending) < self._pickled_room and kind == PICKLED and size <= SMALL_BYTES:
             pending.append(payload)
             return True
         return self._gather(event, timeout, kind, payload, size)
@@ -112,7 +110,7 @@ class Publisher:
             if self._plain or self._pickled:
                 self.absorb()
             published = stream.published_bytes + size
-            if published > stream.limit_bytes or size > _SMALL_BYTES or self.has_branches:
+            if published > stream.limit_bytes or size > SMALL_BYTES or self.has_branches:
                 gather = None
             else:
                 gather = stream.gather
@@ -309,7 +307,7 @@ class Publisher:
         encoded = None
         if stream.limit_bytes >= 0:
             encoded = kind, payload, size = encode(event)
-            delivery = self._deliver_gathered(kind, payload, size) if size <= _SMALL_BYTES else None
+            delivery = self._deliver_gathered(kind, payload, size) if size <= SMALL_BYTES else None
             if delivery is not None:
                 self.endpoint.outgoing.write()
                 return delivery

@@ -15,6 +15,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
+from echannel_ray.session import session_for
 from tests.api import modulators
 from tests.api.parties import SOON, Inbox, Valve, ask
 from tests.clusters import wait_until
@@ -280,7 +281,7 @@ def test_consumers_with_equal_modulators_share_one(near, far, channel, tier):
     assert ray.get(far.received.remote(2)) == [3, 4]
     (derived,) = channel.stats().derived.values()
     assert derived.modulator == "Above"
-    assert (derived.consumers, derived.events_in, derived.events_out) == (4, 5, 2)
+    assert (derived.producers, derived.consumers, derived.events_in, derived.events_out) == (1, 4, 5, 2)
     for subscription in subscriptions:
         subscription.close()
 
@@ -426,6 +427,48 @@ def test_a_reset_that_fails_leaves_the_old_pair(near, channel, tier):
             subscription.reset(modulators.Looking(), tier=tier)
         ask(near, publish, [*range(5)])
         assert inbox.wait(2) == [3, 4]
+
+
+def test_a_reset_that_takes_too_long_leaves_the_old_pair(channel, tier):
+    """The producer's delegate keeps the installation waiting; when it lets go, the new pair is there for a moment."""
+    gate = modulators.Gate()
+
+    def delegate(name):
+        gate.wait()
+        return gate
+
+    inbox = Inbox()
+    with (
+        channel.producer(admission=OPEN, delegate=delegate) as producer,
+        channel.subscribe(inbox, modulator=modulators.Above(2), tier=tier) as subscription,
+    ):
+        with pytest.raises(TimeoutError):
+            subscription.reset(modulators.Waiting(), tier=tier, timeout=0.3)
+        gate.opened.set()
+        wait_until(lambda: [each.modulator for each in channel.stats().derived.values()] == ["Above"])
+        wait_until(lambda: session_for(None).endpoint.memberships[channel.name].consumers[0].turn == 2)
+        for event in range(5):
+            producer.publish(event)
+        producer.drain(timeout=SOON)
+        assert inbox.wait(2) == [3, 4]
+        subscription.reset(modulators.Above(3), tier=tier)
+        producer.publish(4)
+        assert inbox.wait(3) == [3, 4, 4]
+
+
+def test_what_cannot_be_serialised_is_lost_alone(near, channel):
+    class Sometimes(ec.Modulator):
+        def enqueue(self, event):
+            self.emit(threading.Lock() if event == 50 else event)
+
+    inbox, errors = Inbox(), Inbox()
+    ask(near, produce, channel)
+    with channel.subscribe(inbox, modulator=Sometimes(), on_error=errors, tier="inline"):
+        ask(near, publish, [b"first", *range(100)])
+        assert inbox.wait(100) == [b"first", *range(50), *range(51, 100)]
+        (told,) = errors.wait(1)
+        assert isinstance(told, ec.ModulatorFailed)
+        assert "lock" in told.event
 
 
 def test_reset_inside_the_handler(near, channel, tier):
