@@ -63,9 +63,7 @@ class Leaf(NamedTuple):
     path: tuple[str, ...]
     shape: tuple[int | None, ...]
     type: Type
-    bits: (
-        int  # as it is declared: 8, 16, 32 or 64; 1 is a truth value, 0 is text. Of the output: what it is narrowed to
-    )
+    bits: int  # as declared, and what values of the output are narrowed to: 8 to 64; 1 is a truth value, 0 text
     signed: bool = True
 
 
