@@ -167,7 +167,7 @@ class ChannelManager:
     async def _rebuild(self) -> None:
         epoch, directory, definitions = await self._ask_name_server("manager_started", self._slot)
         self._directory = directory
-        self._book = ChannelBook(epoch, _compare, _identify)
+        self._book = ChannelBook(epoch, _open_schema, _identify)
         self._book.definitions_recovered(definitions)
         self._book_made.set()
         await asyncio.gather(*map(self._collect, directory.concentrators))
@@ -343,11 +343,11 @@ class ChannelManager:
             logger.error("manager %d of %r", self._slot, self._namespace, exc_info=task.exception())
 
 
-def _compare(channel: str, defined: dict[str, Any] | None, asked: dict[str, Any]) -> None:
+def _open_schema(channel: str, defined: dict[str, Any] | None, asked: dict[str, Any]) -> dict[str, Any] | None:
     # Imported by the first channel that has a type: the formats' libraries cost memory.
-    from echannel_ray.formats.types import compare
+    from echannel_ray.formats.types import opened
 
-    compare(channel, defined, asked)
+    return opened(channel, defined, asked)
 
 
 def _identify(shipment: Shipment) -> str:

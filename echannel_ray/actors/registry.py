@@ -40,7 +40,12 @@ class Registry:
     def _open(self, endpoint: int | None) -> Iterator[Registrations]:
         for owner, held in self._held.items():
             if endpoint is None or owner == endpoint:
-                yield from (each for each in held.values() if each.streams or each.consumers or each.handles)
+                for each in held.values():
+                    if each.streams or each.consumers or each.handles:
+                        newest = self._definitions.get(each.channel)
+                        is_same = newest is not None and newest.incarnation == each.definition.incarnation
+                        # Formats may have been added since.
+                        yield replace(each, definition=newest) if newest is not None and is_same else each
 
     def reported(self, endpoint: int, registrations: tuple[Registrations, ...]) -> None:
         """An endpoint says what it has open, after it attached again."""
@@ -52,7 +57,8 @@ class Registry:
             self._forget_unused(each.channel)
             known = self._definitions.get(each.channel)
             # An endpoint may have an old one, of a channel that was deleted meanwhile.
-            if known is None or known.incarnation <= each.definition.incarnation:
+            newest = each.definition
+            if known is None or (known.incarnation, known.revision) <= (newest.incarnation, newest.revision):
                 self._definitions[each.channel] = each.definition
 
     def answered(self, endpoint: int, message: Any, answer: Any) -> None:

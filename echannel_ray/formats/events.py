@@ -37,6 +37,9 @@ GAP: Final = 3
 DATA: Final = 4
 # No event: an error that a modulator's consumers are told, in the place where what it would have emitted is missing.
 NOTICE: Final = 5
+# Of a typed channel: one record, and many in one piece. Into what they are decoded depends on who reads them.
+RECORD: Final = 6
+BLOCK: Final = 7
 
 # What a waiting event costs besides its bytes (object header, slots in lists): windows count it, so that a flood of
 # empty events is bounded too. The hot path of a producer adds it to len(event) itself.

@@ -1,7 +1,10 @@
 """The body of a pack: one msgspec call for all its events.
 
-A body is the array `[control, streams, firsts, counts, marks, kinds, delivery, stamp, events]`. What came from a socket
-is checked here, completely: whoever gets a `PackBody` from `decode_body` need not look at its shape again.
+A body is the array `[control, streams, firsts, counts, marks, kinds, delivery, stamp, events]`, with the tokens of the
+runs' formats behind it where events are typed. What came from a socket is checked here, completely: whoever gets a
+`PackBody` from `decode_body` need not look at its shape again.
+
+Typed events stay as they are here: into what they are decoded depends on who subscribed (`formats.reading`).
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from echannel_ray.formats.events import BUFFERS, DATA, GAP, NOTICE, PICKLED, PLAIN, decode
+from echannel_ray.formats.events import BLOCK, BUFFERS, DATA, GAP, NOTICE, PICKLED, PLAIN, RECORD, decode
 
 _NOT_NEGATIVE = Annotated[int, msgspec.Meta(ge=0)]
 _POSITIVE = Annotated[int, msgspec.Meta(ge=1)]
-_ALL_KINDS: Final = bytes((PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE))
+_ALL_KINDS: Final = bytes((PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE, RECORD, BLOCK))
+_TYPED: Final = frozenset({RECORD, BLOCK})
+_TOKEN_BYTES: Final = 8
 
 
 class MalformedPack(ValueError):
@@ -42,6 +47,7 @@ class PackBody(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=F
     delivery: _NOT_NEGATIVE
     stamp: float
     events: list[Any]
+    tokens: bytes = b""
 
 
 class _BytesBody(PackBody, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -75,11 +81,14 @@ def encode_body(
     delivery: int,
     stamp: float,
     events: Sequence[Any],
+    tokens: bytes = b"",
 ) -> bytes:
     """The body as bytes.
 
     `kinds` is b"" (all PLAIN), one byte (that kind for all events) or one for each; `delivery` 0 is none.
     """
+    if tokens:
+        return _encode((control, streams, firsts, counts, marks, kinds, delivery, stamp, events, tokens))
     return _encode((control, streams, firsts, counts, marks, kinds, delivery, stamp, events))
 
 
@@ -93,6 +102,9 @@ def decode_body(buffer: bytes | bytearray | memoryview) -> PackBody:
         raise MalformedPack(f"not the body of a pack: {error}") from error
     counts = body.counts
     events = body.events
+    if body.tokens or not _TYPED.isdisjoint(body.kinds):
+        _check_typed(body)
+        return body
     if len(counts) == 1:  # by far the most common, and worth 200 ns
         if not (len(body.streams) == 1 == len(body.firsts) == len(body.marks) and counts[0] == len(events)):
             raise MalformedPack("the one run of a pack does not match its events")
@@ -112,11 +124,13 @@ def decode_events(body: PackBody) -> list[Any]:
     if len(kinds) == 1:
         if kinds[0] == PICKLED:
             return _unpickle_all(events)
+        if kinds[0] in _TYPED:
+            return events
         kinds *= len(events)
     decoded: list[Any] = []
     for kind, payload in zip(kinds, events, strict=True):
         try:
-            decoded.append(decode(kind, payload))
+            decoded.append(payload if kind in _TYPED else decode(kind, payload))
         except Exception as error:
             decoded.append(Undecodable(error, payload))
     return decoded
@@ -147,6 +161,28 @@ def _decode_other(buffer: bytes | bytearray | memoryview) -> PackBody:
     if not _PLAIN_TYPES.issuperset(map(type, body.events)):
         raise MalformedPack("a pack has an event that is neither a scalar nor bytes")
     return body
+
+
+def _check_typed(body: PackBody) -> None:
+    """A pack with records: those of a block have one entry together, and each run of records says of which format."""
+    counts, kinds, entries = body.counts, body.kinds, len(body.events)
+    if not len(body.streams) == len(body.firsts) == len(body.marks) == len(counts):
+        raise MalformedPack("the runs of a pack don't match")
+    _check_kinds(kinds, body.events)
+    if len(body.tokens) != _TOKEN_BYTES * len(counts):
+        raise MalformedPack("a pack has typed events, and not as many tokens of formats as runs")
+    kinds = kinds * entries if len(kinds) == 1 else kinds
+    at = 0
+    for i, count in enumerate(counts):
+        if at >= entries:
+            raise MalformedPack("a pack has runs without events")
+        has_token = any(body.tokens[i * _TOKEN_BYTES : (i + 1) * _TOKEN_BYTES])
+        step = 1 if kinds[at] == BLOCK else count
+        if has_token != (kinds[at] in _TYPED) or len(set(kinds[at : at + step])) != 1:
+            raise MalformedPack("a run of a pack has events of several kinds, or a format that doesn't match them")
+        at += step
+    if at != entries:
+        raise MalformedPack(f"the runs of a pack have {at} entries, and it has {entries}")
 
 
 def _check_kinds(kinds: bytes, events: list[Any]) -> None:

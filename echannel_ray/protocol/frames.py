@@ -52,7 +52,8 @@ KEY = struct.Struct("<QI")  # endpoint, flow
 # endpoint, flow, number, scope: the node that it is meant for; 0 is all nodes of the flow
 PACK_FIXED = struct.Struct("<QIQQ")
 PACK_HEAD = struct.Struct("<IBBHQIQQ")
-CHUNK_FIXED = struct.Struct("<IQQBQQQ")  # wire stream, sequence, mark, kind, delivery, total bytes, offset
+# wire stream, sequence, mark, kind, delivery, total bytes, offset, token of the format
+CHUNK_FIXED = struct.Struct("<IQQBQQQQ")
 ACK_FIXED = struct.Struct("<QIQQ")  # endpoint, flow, number, node
 FLOW_FIXED = struct.Struct("<QIQ")  # endpoint, flow, producer's node; then pairs of destination node and endpoint
 ADDRESS = struct.Struct("<QQ")  # node, endpoint

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from echannel_ray.protocol.frames import CHUNK_BYTES
-
-# How an event stands in a pack; `formats.events` makes and reads all but the gap. DATA is plain data that a sandbox has
-# made; a NOTICE is an encoded error, which is told in its place in the order.
-PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE = 0, 1, 2, 3, 4, 5
+from echannel_ray.protocol.kinds import GAP, NOTICE, PLAIN, as_wire
 
 
 class Columns(NamedTuple):
-    """The contents of a pack. Runs are parallel lists: run i has `counts[i]` of the events, of wire stream
-    `streams[i]`, with sequence numbers from `firsts[i]`; `marks[i]` is what its stream had published (in bytes) with
-    the run's last event.
+    """The contents of a pack. Runs are parallel lists: run i has `counts[i]` events, of wire stream `streams[i]`, with
+    sequence numbers from `firsts[i]`; `marks[i]` is what its stream had published (in bytes) with the run's last event.
+    Each event has an entry in `events`; all those of a block have one together.
     """
 
     control: list[Any]
@@ -22,10 +19,11 @@ class Columns(NamedTuple):
     firsts: list[int]
     counts: list[int]
     marks: list[int]
-    kinds: bytes  # nothing: all are PLAIN; one byte: of all; else one for each event
+    kinds: bytes  # nothing: all are PLAIN; one byte: of all; else one for each entry
     delivery: int
     events: list[Any]
     stamp: float = 0.0  # when the pack left, by the sender's clock
+    tokens: bytes = b""  # nothing: no events are typed; else the token of each run's format
 
 
 class Pack(Protocol):
@@ -66,6 +64,10 @@ class Pack(Protocol):
     @property
     def stamp(self) -> float:
         """When the pack left, by the sender's clock."""
+
+    @property
+    def tokens(self) -> bytes:
+        """Tokens of the runs' formats."""
 
 
 class Gather:
@@ -170,6 +172,20 @@ class Gather:
         self._after_large = is_large or alone  # it has a run of its own, so that its mark is its own
         self.events.append(event)
 
+    def add_block(self, stream: Any, kind: int, block: Any, count: int) -> None:
+        """Many events of a stream at once, in a run of their own; `published_bytes` counts them already."""
+        self.turn(stream, kind)
+        self.settle()
+        self.streams.append(stream.route.number)
+        self.firsts.append(stream.next_sequence)
+        self.counts.append(count)
+        self.marks.append(stream.published_bytes)
+        self.kinds.append(kind)
+        self.events.append(block)
+        self.gathered_bytes += len(block)
+        self._after_large = True  # nothing joins its run
+        stream.next_sequence += count
+
     def widen_gap(self, route_number: int, first: int, last: int) -> bool:
         """Let the gap that was gathered last end later; False where `first` does not follow on it."""
         self.settle()
@@ -182,17 +198,9 @@ class Gather:
     def take(self, delivery: int = 0) -> Columns:
         """Everything gathered, which leaves as one pack; the next one begins empty."""
         self.settle()
-        kinds = self.kinds
-        if len(kinds) == 1:
-            packed = bytes(kinds) if kinds[0] else b""
-        elif not any(kinds):
-            packed = b""
-        elif len(set(kinds)) == 1:
-            packed = bytes(kinds[:1])
-        else:
-            packed = b"".join(bytes((kind,)) * count for kind, count in zip(kinds, self.counts, strict=True))
+        kinds, tokens = as_wire(self.kinds, self.counts)
         columns = Columns(
-            self.control, self.streams, self.firsts, self.counts, self.marks, packed, delivery, self.events
+            self.control, self.streams, self.firsts, self.counts, self.marks, kinds, delivery, self.events, 0.0, tokens
         )
         self._reset()
         return columns

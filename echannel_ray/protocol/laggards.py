@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from echannel_ray.protocol.frames import CHUNK_BYTES
-from echannel_ray.protocol.gathering import GAP
+from echannel_ray.protocol.kinds import GAP
 from echannel_ray.protocol.streams import DROP_NEWEST, Recipient, SenderStream, Unhandled
 
 if TYPE_CHECKING:

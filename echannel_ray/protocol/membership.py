@@ -20,11 +20,11 @@ The rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from echannel_ray.errors import ChannelDeleted, Closed, Disconnected
+from echannel_ray.errors import ChannelDeleted, Closed, Disconnected, TypeMismatch
 from echannel_ray.ids import check_channel_name
 from echannel_ray.protocol.channel_entry import Address, ChannelEntry, Subscribed
 from echannel_ray.protocol.derivations import Asker, Claim, Derivations, Identify
@@ -49,8 +49,10 @@ from echannel_ray.protocol.messages import (
     Unsubscribe,
 )
 
-# Raises TypeMismatch when a channel of the first schema can't be opened with the second: `formats.types.compare`.
-CompareSchemas = Callable[[str, dict[str, Any] | None, dict[str, Any]], None]
+# What the channel of the first schema has from then on, opened with the second; raises TypeMismatch where it can't be:
+# `formats.types.opened`.
+OpenSchema = Callable[[str, dict[str, Any] | None, dict[str, Any]], dict[str, Any] | None]
+MAX_FORMATS = 1024  # of one channel: they are kept for good
 
 # The life of a channel's name: all its changes. An input that is none of them (a repeated one, mostly) leaves the state
 # as it is. What was deleted long ago is absent again.
@@ -116,9 +118,9 @@ class _Deleted:
 class ChannelBook:
     """The state of one channel manager: its share of the channels, and who takes part in each."""
 
-    def __init__(self, epoch: int, compare: CompareSchemas, identify: Identify) -> None:
+    def __init__(self, epoch: int, open_schema: OpenSchema, identify: Identify) -> None:
         self.epoch = epoch
-        self._compare = compare
+        self._open_schema = open_schema
         self._identify = identify
         self._version = 0
         self._installation = 0
@@ -208,13 +210,34 @@ class ChannelBook:
 
     def _open(self, request: OpenChannel) -> tuple[Definition, list[Instruction]]:
         channel = self._channels.get(request.channel)
-        if channel is not None:
-            if request.type_schema is not None:
-                self._compare(request.channel, channel.definition.type_schema, request.type_schema)
-            return channel.definition, []
-        definition = Definition(request.channel, request.type_schema, request.options, self._next_incarnation)
-        self._add(definition, "opened")
-        return definition, [RecordDefinition(definition)]
+        if channel is None:
+            definition = Definition(
+                request.channel, request.type_schema, request.options, self._next_incarnation, request.formats
+            )
+            self._add(definition, "opened")
+            return definition, [RecordDefinition(definition)]
+        schema = channel.definition.type_schema
+        if request.type_schema is not None:
+            schema = self._open_schema(request.channel, schema, request.type_schema)
+        return channel.definition, self._revise(channel, schema, request.formats)
+
+    def _revise(
+        self, channel: ChannelEntry, schema: dict[str, Any] | None, formats: Mapping[int, bytes]
+    ) -> list[Instruction]:
+        """Add to a channel's definition."""
+        known = channel.definition
+        formats = {**known.formats, **formats}
+        if schema == known.type_schema and len(formats) == len(known.formats):
+            return []
+        if len(formats) > MAX_FORMATS:
+            raise TypeMismatch(
+                f"channel {known.channel!r} has {MAX_FORMATS} formats, the most that one can have: publish in one of "
+                "those, or delete it and create it anew",
+                channel=known.channel,
+                field=None,
+            )
+        channel.definition = replace(known, type_schema=schema, formats=formats, revision=known.revision + 1)
+        return [RecordDefinition(channel.definition)]
 
     def _delete(self, request: DeleteChannel) -> tuple[None, list[Instruction]]:
         channel = self._channels.get(request.channel)
@@ -423,6 +446,9 @@ class ChannelBook:
         if channel is None or channel.definition.incarnation < incarnation:
             channel = self._add(reported.definition, "reported")
             instructions.append(RecordDefinition(reported.definition))
+        elif channel.definition.incarnation == incarnation:
+            newer = max(channel.definition, reported.definition, key=lambda each: each.revision)
+            instructions += self._revise(channel, newer.type_schema, reported.definition.formats)
         if self._take_in(channel, reported):
             self._changed(channel)
             instructions += self._push(channel)

@@ -61,6 +61,7 @@ class OpenChannel:
     channel: str
     type_schema: dict[str, Any] | None
     options: dict[str, Any]
+    formats: dict[int, bytes] = field(default_factory=dict)  # in which the opener publishes, by their tokens
 
 
 @dataclass(frozen=True)
@@ -187,12 +188,17 @@ Request = ManagerRequest | GetStatus
 
 @dataclass(frozen=True)
 class Definition:
-    """What a channel is: hard state, kept by its manager and by the name server."""
+    """What a channel is: hard state, kept by its manager and by the name server.
+
+    Of two, the one with the higher (incarnation, revision) counts.
+    """
 
     channel: str
     type_schema: dict[str, Any] | None
     options: dict[str, Any]
     incarnation: int = 0  # a channel that is created again after its deletion has a higher one
+    formats: dict[int, bytes] = field(default_factory=dict)  # in which its records travel, by their tokens
+    revision: int = 0  # rises when formats or fields are added
 
 
 @dataclass(frozen=True)

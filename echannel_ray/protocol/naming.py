@@ -96,11 +96,12 @@ class NameBook:
     # ---- definitions and epochs ------------------------------------------------------------------------------------
 
     def recorded(self, definitions: Iterable[Definition]) -> None:
-        """A manager has these; of two with one name the higher incarnation counts."""
+        """A manager has these; of two with one name the higher incarnation counts, then the higher revision."""
         for definition in definitions:
             known = self._definitions.get(definition.channel)
             newest = max(known.incarnation if known else -1, self._forgotten.get(definition.channel, -1))
-            if definition.incarnation > newest:
+            revised = known is not None and definition.incarnation == newest == known.incarnation
+            if definition.incarnation > newest or (revised and definition.revision > known.revision):
                 self._definitions[definition.channel] = definition
                 self._forgotten.pop(definition.channel, None)
 

@@ -22,7 +22,8 @@ from io import BytesIO
 from typing import Any, NamedTuple, cast
 
 from echannel_ray.protocol.flows import FlowReceiver
-from echannel_ray.protocol.gathering import GAP, Columns, Pack
+from echannel_ray.protocol.gathering import Columns, Pack
+from echannel_ray.protocol.kinds import BLOCK, GAP, TOKEN_BYTES, Block, entries_of, kind_at, wire_kind
 
 # A pack of another flow that can't be read may have had what this one waits for; after so many probes it is given up.
 _MAX_REFUSALS = 5
@@ -115,7 +116,7 @@ class Delivered(NamedTuple):
 
     reception: Reception
     first: int
-    events: list[Any]
+    events: Any  # a list, or a `Block`
     mark: int
     size_bytes: int
     redelivered: bool
@@ -123,6 +124,7 @@ class Delivered(NamedTuple):
     gap_last: int = 0
     published_at: float = 0.0
     turn: int = 0  # of the pair that is to handle them
+    kind: int = 0
 
 
 class Assembly:
@@ -274,15 +276,17 @@ class Receiver:
             return None
         reception = route.sole
         first = pack.firsts[0]
-        if reception is None or first != reception.expected or (pack.kinds and pack.kinds[0] == GAP):
+        kind = kind_at(pack, 0, 0)
+        if reception is None or first != reception.expected or kind == GAP:
             return None
         flow.accepted(size_bytes)
         if flow.unacked_bytes >= self.ack_bytes:
             flow.ack_wanted = True
         reception.expected = first + pack.counts[0]
+        events = pack.events if kind & 0xFF != BLOCK else Block(pack.events[0], pack.counts[0])
         run = Delivered(
-            reception, first, pack.events, pack.marks[0], size_bytes, route.redelivers, pack.delivery, 0, pack.stamp,
-            route.turns[0],
+            reception, first, events, pack.marks[0], size_bytes, route.redelivers, pack.delivery, 0, pack.stamp,
+            route.turns[0], kind,
         )  # fmt: skip
         return [run]
 
@@ -290,19 +294,22 @@ class Receiver:
         delivered: list[Delivered] = []
         offset = 0
         events = pack.events
-        kinds = pack.kinds
         each_bytes = size_bytes // (len(events) or 1)
         for i, route in enumerate(runs):
             count = pack.counts[i]
+            kind = kind_at(pack, i, offset)
+            entries = entries_of(kind, count)
             if isinstance(route, DeclaredRoute):
                 route = runs[i] = self._open(route, delivered)
             if route is not None:
-                kind = (kinds[0] if len(kinds) == 1 else kinds[offset]) if kinds else 0
-                taken = events if count == len(events) else events[offset : offset + count]
+                if wire_kind(kind) == BLOCK:
+                    taken: Any = Block(events[offset], count)
+                else:
+                    taken = events if count == len(events) else events[offset : offset + count]
                 delivery = pack.delivery if pack.delivery and _is_delivered(pack, runs, i) else 0
                 run = Delivered(
-                    route.receptions[0], pack.firsts[i], taken, pack.marks[i], each_bytes * count, route.redelivers,
-                    delivery, 0, pack.stamp, route.turns[0],
+                    route.receptions[0], pack.firsts[i], taken, pack.marks[i], each_bytes * entries, route.redelivers,
+                    delivery, 0, pack.stamp, route.turns[0], kind,
                 )  # fmt: skip
                 for reception, turn in zip(route.receptions, route.turns, strict=True):
                     if reception is not run.reception:
@@ -314,7 +321,7 @@ class Receiver:
                         delivered.append(run)
                     else:
                         self._deliver_run(delivered, run)
-            offset += count
+            offset += entries
         return delivered
 
     def _deliver_run(self, delivered: list[Delivered], run: Delivered) -> None:
@@ -348,13 +355,13 @@ class Receiver:
             reception.expected = last + 1
 
     def chunk_received(
-        self, flow: FlowReceiver, number: int, fixed: tuple[int, int, int, int, int, int, int], data: memoryview
+        self, flow: FlowReceiver, number: int, fixed: tuple[int, int, int, int, int, int, int, int], data: memoryview
     ) -> tuple[list[Delivered], bytes] | None:
         """Take a chunk of a large event in; with its last one, the event's bytes and who gets it."""
         if not flow.is_next(number):
             flow.ack_wanted = True
             return None
-        wire, sequence, mark, kind, delivery, total, offset = fixed
+        wire, sequence, mark, kind, delivery, total, offset, token = fixed
         route: Run = self.routes.get((flow.endpoint, wire)) or self.waiting.get((flow.endpoint, wire))
         if isinstance(route, DeclaredRoute):
             is_ahead = not self._is_due(route, {})
@@ -379,7 +386,8 @@ class Receiver:
         if assembly.arrived_bytes < assembly.total_bytes:
             return None
         del self.assemblies[key]
-        whole = Columns([], [wire], [sequence], [1], [mark], bytes((kind,)), delivery, [None])
+        tokens = token.to_bytes(TOKEN_BYTES, "little")
+        whole = Columns([], [wire], [sequence], [1], [mark], bytes((kind,)), delivery, [None], 0.0, tokens)
         delivered = [*self._skipped, *self._deliver(whole, [route], total)]
         self._skipped.clear()
         if self._ending:
@@ -508,7 +516,7 @@ class Receiver:
         for i, route in enumerate(runs):
             count = pack.counts[i]
             if route is not None:
-                kind = (pack.kinds[0] if len(pack.kinds) == 1 else pack.kinds[offset]) if pack.kinds else 0
+                kind = kind_at(pack, i, offset)
                 first = pack.firsts[i]
                 behind = pack.events[offset] + 1 if kind == GAP else first + count
                 if isinstance(route, DeclaredRoute) and not self._is_due(route, ends):
@@ -518,7 +526,7 @@ class Receiver:
                     if first > expected and not route.grouped:
                         return True
                     ends[key] = max(expected, behind)
-            offset += count
+            offset += entries_of(kind_at(pack, i, offset), count)
         return not all(self._is_due(declared, ends) for declared in ending)
 
     def _expected(self, route: WireRoute | DeclaredRoute) -> list[tuple[tuple[int, int], int]]:

@@ -25,7 +25,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from echannel_ray.protocol.flows import FlowSender
-from echannel_ray.protocol.gathering import GAP, Gather
+from echannel_ray.protocol.gathering import Gather
+from echannel_ray.protocol.kinds import GAP
 from echannel_ray.protocol.laggards import Laggards
 from echannel_ray.protocol.messages import Consumer
 from echannel_ray.protocol.streams import (

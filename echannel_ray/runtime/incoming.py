@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.formats.events import Notice, decode
+from echannel_ray.formats.events import RECORD, Notice, decode
 from echannel_ray.formats.packs import MalformedPack, Undecodable, decode_body, decode_events
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowReceiver
@@ -211,7 +211,8 @@ class Incoming:
         delivered, assembled = taken
         kind = fixed[3]
         try:
-            event = decode(kind, assembled)
+            # Into what a record is decoded depends on who reads it.
+            event = assembled if kind == RECORD else decode(kind, assembled)
         except Exception as error:  # a class's own code runs here; its trouble concerns this event alone
             event = Undecodable(error, None)
             endpoint.peculiar_seen = True

@@ -14,6 +14,7 @@ from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowSender
 from echannel_ray.protocol.frames import Buffer
 from echannel_ray.protocol.gathering import Columns
+from echannel_ray.protocol.kinds import as_wire, entries_of, kind_at, token_of, wire_kind
 from echannel_ray.protocol.streams import SenderStream
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Outgoing:
         """For the statistics: each stream's share of a pack."""
         streams = self._endpoint.sender.gathers[flow.number].stream_of_route
         crossings = len(flow.members) - (self._endpoint.node in flow.members)
-        share_bytes = size_bytes * crossings // (len(columns.events) or 1)
+        share_bytes = size_bytes * crossings // (sum(columns.counts) or 1)
         for route, count in zip(columns.streams, columns.counts, strict=True):
             stream = streams.get(route)
             if stream is not None:
@@ -125,8 +126,9 @@ class Outgoing:
             else:
                 route, sequence, mark, delivery, large = piece
                 for offset in range(0, large.total_bytes, frames.CHUNK_BYTES):
+                    kind, token = wire_kind(large.kind), token_of(large.kind)
                     fixed = frames.CHUNK_FIXED.pack(
-                        route, sequence, mark, large.kind, delivery, large.total_bytes, offset
+                        route, sequence, mark, kind, delivery, large.total_bytes, offset, token
                     )
                     chunk: list[Buffer] = [fixed, *large.slices(offset, frames.CHUNK_BYTES)]
                     waiting.append(Waiting(chunk, frames.IS_CHUNK, large.stream))
@@ -238,22 +240,19 @@ def _behind(parts: list[Buffer], taken: int) -> list[Buffer]:
 def _encode(columns: Columns) -> bytes:
     return encode_body(
         columns.control, columns.streams, columns.firsts, columns.counts, columns.marks, columns.kinds,
-        columns.delivery, time.time(), columns.events,
+        columns.delivery, time.time(), columns.events, columns.tokens,
     )  # fmt: skip
 
 
 def _pieces(columns: Columns) -> Iterator[Columns | LargePiece]:
     """Take columns apart, in order: into packs that are not too long, and large events."""
-    kinds = columns.kinds
-    if len(kinds) == 1:
-        kinds *= len(columns.events)
-    elif not kinds:
-        kinds = bytes(len(columns.events))
     fresh = _Fresh(columns.control)
     offset = 0
     delivered = columns.events[-1] if columns.delivery else None
     for i, count in enumerate(columns.counts):
-        for j, event in enumerate(columns.events[offset : offset + count]):
+        kind = kind_at(columns, i, offset)
+        entries = entries_of(kind, count)
+        for j, event in enumerate(columns.events[offset : offset + entries]):
             sequence = columns.firsts[i] + j
             if type(event) is Large:
                 if fresh:
@@ -264,8 +263,8 @@ def _pieces(columns: Columns) -> Iterator[Columns | LargePiece]:
             else:
                 if fresh.size_bytes >= frames.MAX_PACK_BYTES:
                     yield fresh.take()
-                fresh.add(columns.streams[i], sequence, columns.marks[i], kinds[offset + j], event)
-        offset += count
+                fresh.add(columns.streams[i], sequence, columns.marks[i], kind, event, count // entries)
+        offset += entries
     if fresh:
         yield fresh.take(0 if type(delivered) is Large else columns.delivery)
 
@@ -288,17 +287,17 @@ class _Fresh:
 
     def _begin(self, control: list[Any]) -> None:
         self._columns = Columns(control, [], [], [], [], b"", 0, [])
-        self._kinds = bytearray()
+        self._kinds: list[int] = []
         self.size_bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._columns.events or self._columns.control)
 
-    def add(self, route: int, sequence: int, mark: int, kind: int, event: Any) -> None:
-        """One more event."""
+    def add(self, route: int, sequence: int, mark: int, kind: int, event: Any, count: int) -> None:
+        """One more event, or block of so many."""
         self._columns.streams.append(route)
         self._columns.firsts.append(sequence)
-        self._columns.counts.append(1)
+        self._columns.counts.append(count)
         self._columns.marks.append(mark)
         self._columns.events.append(event)
         self._kinds.append(kind)
@@ -306,6 +305,7 @@ class _Fresh:
 
     def take(self, delivery: int = 0) -> Columns:
         """All of it; it begins again empty."""
-        taken = self._columns._replace(kinds=bytes(self._kinds), delivery=delivery)
+        kinds, tokens = as_wire(self._kinds, self._columns.counts)
+        taken = self._columns._replace(kinds=kinds, delivery=delivery, tokens=tokens)
         self._begin([])
         return taken

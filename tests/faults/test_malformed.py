@@ -112,7 +112,7 @@ def test_packs_that_make_no_sense_concern_nobody_else(scene: Scene, undisturbed:
 def _good_pack(seed: random.Random, victims: list[tuple[int, int]]) -> bytes:
     if seed.random() < 0.2:
         total = seed.choice([0, 100, 1 << 20, 1 << 40, (1 << 64) - 1])
-        return frames.CHUNK_FIXED.pack(1, 1, 100, 0, 0, total, seed.choice([0, 50, 1 << 63])) + b"." * 100
+        return frames.CHUNK_FIXED.pack(1, 1, 100, 0, 0, total, seed.choice([0, 50, 1 << 63]), 0) + b"." * 100
     # A subscription of another number than theirs, or what they have would be disturbed rightly.
     who = [[endpoint, 77, 1, 0] for _, endpoint in victims]
     control: Any = [["route", 1, 1, 1, 1000, False, False, who], ["ended", 1, 5, [[victims[0][1], 77]]]]

@@ -6,7 +6,8 @@ from typing import Any
 
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowSender
-from echannel_ray.protocol.gathering import PLAIN, Columns
+from echannel_ray.protocol.gathering import Columns
+from echannel_ray.protocol.kinds import PLAIN
 from echannel_ray.protocol.messages import Consumer
 from echannel_ray.protocol.receiving import Delivered, Receiver
 from echannel_ray.protocol.sending import Sender

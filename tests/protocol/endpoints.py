@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowReceiver, FlowSender, SentPack
-from echannel_ray.protocol.gathering import PICKLED, PLAIN, Columns, Gather
+from echannel_ray.protocol.gathering import Columns, Gather
+from echannel_ray.protocol.kinds import PICKLED, PLAIN
 from echannel_ray.protocol.receiving import Delivered, Receiver, Reception
 from echannel_ray.protocol.sending import Sender
 from echannel_ray.protocol.streams import BLOCK, NEVER, RAISE, Recipient, SenderStream
@@ -155,7 +156,7 @@ class Endpoint:
         data = pickle.dumps(columns.events[0]) * 3
         kind = columns.kinds[0] if columns.kinds else PLAIN
         for offset in range(0, len(data), CHUNK):
-            fixed = (columns.streams[0], columns.firsts[0], columns.marks[0], kind, 0, len(data), offset)
+            fixed = (columns.streams[0], columns.firsts[0], columns.marks[0], kind, 0, len(data), offset, 0)
             body = frames.CHUNK_FIXED.pack(*fixed) + data[offset : offset + CHUNK]
             self._send_bytes(flow, frames.IS_CHUNK, body)
 

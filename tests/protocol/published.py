@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowSender
-from echannel_ray.protocol.gathering import PLAIN, Columns
+from echannel_ray.protocol.gathering import Columns
+from echannel_ray.protocol.kinds import PLAIN
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.protocol.streams import SenderStream
 

@@ -27,7 +27,7 @@ from echannel_ray.protocol.messages import (
     UnregisterProducer,
     Unsubscribe,
 )
-from tests.protocol.test_membership import compare, identify
+from tests.protocol.test_membership import identify, open_schema
 
 NODE, PRODUCER, CONSUMER = 1, 10, 20
 MODULATOR = Shipment("Modulator", "isolated", b"m")
@@ -37,7 +37,7 @@ KEY = make_key("", identify(MODULATOR), "isolated")
 
 @pytest.fixture
 def book() -> Iterator[ChannelBook]:
-    made = ChannelBook(100, compare, identify)
+    made = ChannelBook(100, open_schema, identify)
     ask(made, PRODUCER, OpenChannel("c", None, {}))
     ask(made, PRODUCER, RegisterProducer("c", 1))
     yield made
@@ -217,7 +217,7 @@ def test_reports_bring_back_what_is_derived(book: ChannelBook) -> None:
     ask(book, CONSUMER, subscription(parent=KEY, shipment=OTHER, turn=2))
     before = membership(book)
     (definition,) = book.definitions()
-    rebuilt = ChannelBook(200, compare, identify)
+    rebuilt = ChannelBook(200, open_schema, identify)
     rebuilt.registrations_reported(Registrations(NODE, PRODUCER, "c", definition, ((1, ""),), ()))
     (consumer,) = before.consumers
     pair = OTHER.code.hex()

@@ -26,9 +26,10 @@ PRODUCER, CONSUMER = 10, 20
 SCHEMA = {"fields": {"price": "float"}}
 
 
-def compare(channel: str, defined: Any, asked: Any) -> None:
+def open_schema(channel: str, defined: Any, asked: Any) -> Any:
     if defined != asked:
         raise TypeMismatch(f"{channel}: {defined} is not {asked}", channel=channel, field="price")
+    return defined
 
 
 def identify(shipment: Shipment) -> str:
@@ -39,7 +40,7 @@ def identify(shipment: Shipment) -> str:
 
 @pytest.fixture
 def book() -> Iterator[ChannelBook]:
-    made = ChannelBook(100, compare, identify)
+    made = ChannelBook(100, open_schema, identify)
     yield made
     made.validate()
 
@@ -139,9 +140,9 @@ def test_a_deleted_channel_is_gone_for_its_handles_and_free_for_a_new_one(book):
 
 
 def test_incarnations_rise_across_restarts():
-    first = ChannelBook(100, compare, identify)
+    first = ChannelBook(100, open_schema, identify)
     old = open_channel(first)
-    second = ChannelBook(101, compare, identify)
+    second = ChannelBook(101, open_schema, identify)
     assert open_channel(second).incarnation > old.incarnation
 
 
@@ -178,7 +179,7 @@ def test_reports_rebuild_a_book(book):
     definition = open_channel(book, schema=SCHEMA)
     produce(book)
     subscribe(book, "g", "p")
-    rebuilt = ChannelBook(200, compare, identify)
+    rebuilt = ChannelBook(200, open_schema, identify)
     reports = [
         Registrations(NODE, PRODUCER, "c", definition, ((1, ""),), ()),
         Registrations(OTHER_NODE, CONSUMER, "c", definition, (), ((7, "g", "p", "", 0),)),

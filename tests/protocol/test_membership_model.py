@@ -30,7 +30,7 @@ from echannel_ray.protocol.messages import (
     UnregisterProducer,
     Unsubscribe,
 )
-from tests.protocol.test_membership import SCHEMA, compare, identify
+from tests.protocol.test_membership import SCHEMA, identify, open_schema
 
 NAMES = st.sampled_from(["a", "a", "b"])
 ENDPOINTS = st.integers(1, 6)
@@ -77,7 +77,7 @@ class BookAgainstModel(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.book = ChannelBook(1, compare, identify)
+        self.book = ChannelBook(1, open_schema, identify)
         self.definitions: dict[str, Definition] = {}
         self.old_handles: list[Definition] = []
         self.producers: dict[tuple[str, int, int], str] = {}
@@ -361,7 +361,7 @@ class BookAgainstModel(RuleBasedStateMachine):
     def restart(self, recovered):
         """Without the name server's copy, idle channels are lost: then its restart has come at the same time."""
         self.waiting.clear()
-        self.book = ChannelBook(self.book.epoch + 1, compare, identify)
+        self.book = ChannelBook(self.book.epoch + 1, open_schema, identify)
         if recovered:
             self.book.definitions_recovered(self.definitions.values())
         else:

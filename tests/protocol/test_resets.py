@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from echannel_ray.protocol import frames
-from echannel_ray.protocol.gathering import GAP, NOTICE, Gather
+from echannel_ray.protocol.gathering import Gather
+from echannel_ray.protocol.kinds import GAP, NOTICE
 from echannel_ray.protocol.messages import Consumer
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.protocol.streams import BLOCK, DROP_NEWEST, DROP_OLDEST, SenderStream

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from echannel_ray.protocol import frames
-from echannel_ray.protocol.gathering import BUFFERS, GAP, PICKLED, PLAIN, Gather
+from echannel_ray.protocol.gathering import Gather
+from echannel_ray.protocol.kinds import BUFFERS, GAP, PICKLED, PLAIN
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.protocol.streams import BLOCK
 from tests.protocol.direct import Bench, seen
@@ -126,7 +127,7 @@ def test_a_closed_subscription_leaves_no_half_of_a_large_event(bench: Bench) -> 
     receiver = bench.receivers[2]
     ((wire, _),) = [(key[1], route) for key, route in receiver.routes.items()]
     flow = receiver.flows[frames.KEY.pack(1, 1)]
-    assert receiver.chunk_received(flow, 2, (wire, 2, 20, PLAIN, 0, 10, 0), memoryview(b"12345")) is None
+    assert receiver.chunk_received(flow, 2, (wire, 2, 20, PLAIN, 0, 10, 0, 0), memoryview(b"12345")) is None
     assert receiver.assemblies
     receiver.subscription_closed(20)
     assert not receiver.assemblies
@@ -140,7 +141,7 @@ def test_a_chunk_beyond_its_event_is_malformed(bench: Bench) -> None:
     receiver = bench.receivers[2]
     flow = receiver.flows[frames.KEY.pack(1, 1)]
     wire = next(iter(receiver.routes))[1]
-    assert receiver.chunk_received(flow, 2, (wire, 2, 20, PLAIN, 0, 4, 0), memoryview(b"12345")) is None
+    assert receiver.chunk_received(flow, 2, (wire, 2, 20, PLAIN, 0, 4, 0, 0), memoryview(b"12345")) is None
     assert receiver.malformed == 1
 
 
