@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from echannel_ray.errors import VersionMismatch as VersionMismatch
     from echannel_ray.event_channel import EventChannel as EventChannel
     from echannel_ray.event_channel import channel as channel
+    from echannel_ray.event_code import Ecode as Ecode
+    from echannel_ray.event_code import ecode as ecode
+    from echannel_ray.formats.generic import Record as Record
     from echannel_ray.models import ChannelStats as ChannelStats
     from echannel_ray.models import Status as Status
     from echannel_ray.models import SubscriptionStats as SubscriptionStats
@@ -56,11 +59,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "event_channel": ("EventChannel", "channel"),
+    "event_code": ("Ecode", "ecode"),
     "errors": (
         "ChannelDeleted", "Closed", "DeliveryFailed", "Disconnected", "EChannelError", "InvalidName", "MasterLost",
         "ModulatorFailed", "ModulatorQuarantined", "ModulatorRefused", "NotAuthorised", "NotSerialisable", "Overloaded",
         "ServiceNotGranted", "StaleVersion", "TypeMismatch", "VersionMismatch",
     ),
+    "formats.generic": ("Record",),
     "modulation.admission": ("Admission",),
     "modulation.modulator": ("Demodulator", "FIFOModulator", "Modulator"),
     "modulation.services": ("Clock", "Logger", "ProducerInfo"),

@@ -10,7 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors, options
-from echannel_ray.formats import types
+from echannel_ray.event_code import as_ecode
+from echannel_ray.formats import known, types
+from echannel_ray.formats.reading import Reader
+from echannel_ray.formats.schema import Record, record_from
+from echannel_ray.formats.texts import type_text
+from echannel_ray.formats.writing import format_of
 from echannel_ray.ids import check_channel_name, check_group_name, check_namespace
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.options import Packing
@@ -22,6 +27,7 @@ from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.pulling import PullMailbox
+from echannel_ray.runtime.records import RecordEncoder, RecordReader, open_more
 from echannel_ray.runtime.shipping import ship
 from echannel_ray.runtime.waiting import deadline_of
 from echannel_ray.session import Session, session_for
@@ -57,8 +63,12 @@ class EventChannel:
         event_type: Any,
         packing: Packing | None,
         chain: tuple[messages.Shipment, ...] = (),
+        output: bytes | None = None,
     ) -> None:
-        """Use `echannel_ray.channel`; `chain` are the modulators by which it is derived from that channel."""
+        """Use `echannel_ray.channel`; `chain` are the modulators by which it is derived from that channel, `output` is
+        the schema of what they make, where that is another one.
+        """
+        self._output = output
         self._namespace = namespace
         self._name = name
         self._chain = chain
@@ -69,7 +79,9 @@ class EventChannel:
         self._definition: messages.Definition | None = None
 
     def __reduce__(self) -> Any:
-        return EventChannel, (self._namespace, self._name, self._event_type, self._packing, self._chain)
+        return EventChannel, (
+            self._namespace, self._name, self._event_type, self._packing, self._chain, self._output,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<channel {self._namespace}/{self.name}>"
@@ -91,6 +103,8 @@ class EventChannel:
 
     def schema(self) -> dict[str, str] | None:
         """Field names and types of its events, known without the class; None on an untyped channel."""
+        if self._output is not None:
+            return {field.name: type_text(field.type) for field in record_from(self._output).fields}
         definition = self._defined()
         return dict(definition.type_schema["fields"]) if definition.type_schema else None
 
@@ -128,10 +142,11 @@ class EventChannel:
         services: dict[Any, Any] | None = None,
         delegate: Callable[[str], Any] | None = None,
         admission: Admission | None = None,
+        validate: bool = False,
     ) -> Producer:
         """A producer of this process. `overflow` is what it does when a consumer's window is full: "block", "raise",
         "drop_newest" or "drop_oldest". `services` and `delegate` are what it grants to modulators, `admission` is what
-        it lets in.
+        it lets in. On a typed channel, `validate` has each event's values compared with its declaration.
         """
         if overflow not in OVERFLOW_POLICIES:
             raise ValueError(f"overflow is one of {', '.join(OVERFLOW_POLICIES)}, not {overflow!r}")
@@ -144,6 +159,7 @@ class EventChannel:
         definition = self._defined()
         packing = options.packing_of(definition.options)
         endpoint = session.endpoint
+        records = RecordEncoder(endpoint, definition, self._event_type, validate) if definition.type_schema else None
         producer = Producer(
             endpoint,
             self._name,
@@ -156,6 +172,7 @@ class EventChannel:
             admission,
             services,
             delegate,
+            records,
         )
         try:
             membership = endpoint.requests.ask(
@@ -182,6 +199,7 @@ class EventChannel:
         on_error: Callable[[Any], Any] | None = None,
         timeout: float | None = None,
         tier: str | None = None,
+        batches: str | None = None,
     ) -> Subscription:
         """Consume: `handler(event)` is called for each event, or, without a handler, events are pulled from the
         subscription.
@@ -189,6 +207,10 @@ class EventChannel:
         When this returns, every event whose `publish` begins afterwards, anywhere, reaches it. With a `modulator`, that
         works on the events at every producer first, in this `tier` ("isolated" by default, or "inline"), and the
         `demodulator` on what arrives.
+
+        On a typed channel events arrive as instances of `event_type` (by default, the type that this handle was opened
+        with; without one, by field names), or many at once, as columns: `batches` is "numpy" (structured arrays) or
+        "arrow" (record batches).
         """
         if handler is not None and not callable(handler):
             raise TypeError(f"a handler is a function or coroutine function of one event, not {type(handler).__name__}")
@@ -200,9 +222,9 @@ class EventChannel:
         pair = Pair.of(modulator, demodulator, tier, group)
         session = self._session()
         parent = self._key()
-        if event_type is not None:
-            types.compare(self._name, self._defined().type_schema, types.describe(event_type))
+        records = self._records(session, event_type, batches)
         mailbox = self._mailbox(session, handler, group, pair.fingerprint)
+        mailbox.records = records
         mailbox.begin_turn(0, demodulator)
         mailbox.on_error = on_error
         mailbox.incarnation = self._defined().incarnation
@@ -231,17 +253,41 @@ class EventChannel:
         return await in_thread(lambda: _on_loop(loop, self.subscribe, handler, keywords), undo=Subscription.close)
 
     def derive(self, modulator: Any, params: Any = None, *, tier: str | None = None) -> EventChannel:
-        """A derived channel: what is published here, behind a modulator that works at every producer. It is installed
-        when this returns, and lives as long as a handle or a subscriber.
+        """A derived channel: what is published here, behind a modulator or E-code that works at every producer. It is
+        installed when this returns, and lives as long as a handle or a subscriber.
+
+        E-code (a text, or what `echannel_ray.ecode` makes) needs a typed channel; `params` is the shared object that
+        steers it.
         """
-        if isinstance(modulator, str) or params is not None:
-            raise errors.ModulatorRefused(
-                "E-code is not part of this version: derive by a Modulator", reason="not available"
-            )
-        shipment = ship(modulator, tier_of(tier))
-        derived = EventChannel(self._namespace, self._name, None, self._packing, (*self._chain, shipment))
+        event_type, output = self._event_type, self._output
+        program = as_ecode(modulator)
+        if program is not None:
+            shipment, made = program.shipped(self._readable(tier), params)
+            if made is not None:
+                event_type, output = program.output, made
+        elif params is not None:
+            raise TypeError("params steers E-code: a modulator takes its shared objects as arguments of its own")
+        else:
+            shipment = ship(modulator, tier_of(tier))
+        chain = (*self._chain, shipment)
+        derived = EventChannel(self._namespace, self._name, event_type, self._packing, chain, output)
         derived._key()
         return derived
+
+    def _readable(self, tier: str | None) -> Record:
+        """What E-code on this channel may read."""
+        if tier not in (None, "ecode"):
+            raise ValueError(f"E-code runs in the tier 'ecode', not {tier!r}")
+        type_schema = self._defined().type_schema
+        if self._output is not None:
+            return record_from(self._output)
+        if type_schema is None:
+            raise errors.ModulatorRefused(
+                f"channel {self._name!r} is untyped, and E-code needs a type: create the channel with one",
+                reason="the channel is untyped",
+                channel=self._name,
+            )
+        return types.certain_of(type_schema)
 
     def _key(self) -> str:
         """By what the managers know it: "" for a channel that is not derived. Installs it, where it is."""
@@ -267,6 +313,31 @@ class EventChannel:
             weakref.finalize(self, endpoint.derivations.released, handle).atexit = False
         return self._derived.key
 
+    def _records(self, session: Session, event_type: Any, batches: str | None) -> RecordReader | None:
+        """How a subscription reads the records of a typed channel."""
+        if batches not in (None, "numpy", "arrow"):
+            raise ValueError(f'batches is "numpy" or "arrow", not {batches!r}')
+        definition = self._defined()
+        type_schema = definition.type_schema
+        if self._output is not None:
+            type_schema = types.described(record_from(self._output))
+        if event_type is not None:
+            if type_schema is not None and self._output is None:
+                definition = self._definition = open_more(session.endpoint, definition, event_type)
+                type_schema = definition.type_schema
+            types.check_consumer(self._name, type_schema, event_type)
+        if type_schema is None:
+            if batches is not None:
+                raise TypeError(f"channel {self._name!r} is untyped, and has no batches: create it with a type")
+            return None
+        target = event_type if event_type is not None else self._event_type
+        if target is not None and event_type is None:
+            types.check_consumer(self._name, type_schema, target)
+        record = types.record_of(type_schema)
+        if target is not None:
+            record = types.with_defaults_of(type_schema, types.schema_of(target))
+        return RecordReader(session.endpoint, self._name, definition.incarnation, Reader(target, record, batches))
+
     def _mailbox(self, session: Session, handler: Callable[[Any], Any] | None, group: str | None, pair: str) -> Mailbox:
         endpoint = session.endpoint
         number = endpoint.new_subscription()
@@ -285,11 +356,16 @@ class EventChannel:
         return session
 
     def _open(self, session: Session) -> None:
-        schema = types.describe(self._event_type) if self._event_type is not None else None
-        request = messages.OpenChannel(self._name, schema, options.as_dict(self._packing))
+        # A derived channel may have another type than what it is derived from.
+        event_type = self._event_type if not self._chain else None
+        formats = known.listed(format_of(event_type)) if event_type is not None else {}
+        request = messages.OpenChannel(
+            self._name, types.describe(event_type), options.as_dict(self._packing), formats
+        )
         definition = session.endpoint.requests.ask(request)
         self._definition = definition
         session.endpoint.definitions[self._name] = definition
+        known.learn_all(definition.formats)
 
     def _defined(self) -> messages.Definition:
         if self._definition is None:

@@ -352,9 +352,11 @@ def _open_schema(channel: str, defined: dict[str, Any] | None, asked: dict[str, 
 
 def _identify(shipment: Shipment) -> str:
     # Imported by the first modulator.
-    from echannel_ray.modulation.fingerprint import identity_of
+    from echannel_ray.modulation.fingerprint import identity_of, identity_of_text
 
     masters = [(each.node, each.endpoint, each.number) for each in shipment.shared]
+    if shipment.tier == "ecode":
+        return identity_of_text(shipment.code, masters)
     return identity_of(shipment.code, shipment.key, masters)
 
 

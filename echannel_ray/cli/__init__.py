@@ -85,6 +85,10 @@ def tap(
     timeout: Annotated[
         float | None, typer.Option(min=0.0, help="End after this many seconds; an error if --count was not reached.")
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="ECODE", help="Only events for which this holds; of a typed channel: 'price > 75.5'."),
+    ] = None,
     namespace: Namespace = "default",
     address: Address = None,
     as_json: AsJson = False,
@@ -93,7 +97,7 @@ def tap(
 
     A tap is a consumer like any other: it gets every event from now on, and a producer waits for one that reads too
     slowly. Each line has the producer, the sequence number and the event. With --json each line is a document: what
-    JSON has no form for is its repr, bytes are in base 64.
+    JSON has no form for is its repr, bytes are in base 64. What --where rejects never leaves its producer.
     """
     with exit_codes():
         _check_names(namespace, channel)
@@ -104,7 +108,7 @@ def tap(
             from echannel_ray.cli import moving
 
             with moving.joined(namespace):
-                moving.tap(channel, count, timeout, as_json, out)
+                moving.tap(channel, count, timeout, as_json, out, where)
 
 
 @app.command()
@@ -118,7 +122,7 @@ def publish(
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish events on an untyped channel, each of them a document of JSON.
+    """Publish events, each of them a document of JSON; on a typed channel an object with its fields.
 
     Returns when every consumer's process has them. Negative numbers come after `--`: echannel publish heat -- -5
     """

@@ -23,10 +23,16 @@ def joined(namespace: str) -> Iterator[None]:
         ec.disconnect()
 
 
-def tap(channel: str, count: int | None, timeout: float | None, as_lines: bool, out: TextIO) -> None:
-    """Print events as they come, `count` of them, for `timeout` seconds; TimeoutError if fewer came than asked for."""
+def tap(
+    channel: str, count: int | None, timeout: float | None, as_lines: bool, out: TextIO, where: str | None = None
+) -> None:
+    """Print events as they come, `count` of them, for `timeout` seconds; TimeoutError if fewer came than asked for.
+
+    `where` is E-code: only what passes it leaves the producers.
+    """
     seen = 0
-    with _opened(channel).subscribe(on_error=_report) as subscription:
+    opened = _opened(channel)
+    with (opened.derive(where) if where is not None else opened).subscribe(on_error=_report) as subscription:
         timer = None
         if timeout is not None:
             timer = threading.Timer(timeout, subscription.close)  # which ends the iteration
@@ -46,15 +52,6 @@ def tap(channel: str, count: int | None, timeout: float | None, as_lines: bool, 
 def publish(channel: str, events: Iterable[Any]) -> dict[str, Any]:
     """Publish the events, and wait until every consumer's process has them."""
     opened = _opened(channel)
-    schema = opened.schema()
-    if schema is not None:
-        fields = ", ".join(f"{name}: {kind}" for name, kind in schema.items())
-        raise ec.TypeMismatch(
-            f"channel {channel!r} is typed ({fields}), and JSON from the shell is plain data: publish from a program "
-            "that has the type",
-            channel=channel,
-            field=None,
-        )
     published = 0
     with opened.producer() as producer:
         consumers = opened.stats().consumers

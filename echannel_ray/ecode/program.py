@@ -7,6 +7,12 @@ The meaning is the same in all forms, bit for bit:
   one). Fields are converted to their leaf's type when they are read, whatever a producer stores them as. Mixed
   arithmetic and comparisons convert to floating point first.
 * `/` always gives a floating point number; `//` and `%` round as in Python, for whole numbers and floating point ones.
+  Of floating point numbers that is, with `r = fmod(a, b)` (exact, as C has it): `a % b` is NaN if b is 0.0; a zero with
+  the sign of b if r is zero; r + b if r and b differ in sign; else r. `a // b` is a / b if b is 0.0; else, with
+  `q = (a - r) / b`, less 1.0 if r is not zero and differs from b in sign: floor(q), plus 1.0 if q - floor(q) > 0.5; a zero
+  with the sign of a / b if q is zero. (floor(a / b) would be another number for 1.0 and 0.1.)
+* Operands are worked out from left to right; an assignment works out its value first, then the index. NULs at the end of
+  a text don't count in comparisons.
 * A program *traps* where whole numbers are divided by zero, an index or a shift is out of range, or a floating point
   number that is none, or too large, is made a whole one. It then has no result, its static variables are as they were
   at first, and whoever runs it reports `Trap`.
@@ -278,7 +284,8 @@ class Store:
 @dataclass(frozen=True)
 class Copy:
     """A whole field of the output (text, array, nested record, or anything else) gets that of the event, whose type is
-    the same. Both are named by paths without arrays on the way.
+    the same. Both are named by paths without arrays on the way. It stands in no loop, and what is copied anywhere is
+    stored to nowhere, neither the field itself nor a part of it.
     """
 
     target: tuple[str, ...]
@@ -297,7 +304,7 @@ class If:
 @dataclass(frozen=True)
 class For:
     """`for slot in range(start, stop, step)`: the bounds are worked out once, `step` is a constant that is not 0.
-    `most` is how often it runs at most.
+    `most` is how often it runs at most. Its body does not assign to `slot`, which keeps the last turn's number behind it.
     """
 
     slot: int

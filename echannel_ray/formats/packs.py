@@ -22,6 +22,7 @@ _POSITIVE = Annotated[int, msgspec.Meta(ge=1)]
 _ALL_KINDS: Final = bytes((PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE, RECORD, BLOCK))
 _TYPED: Final = frozenset({RECORD, BLOCK})
 _TOKEN_BYTES: Final = 8
+_MIN_SEGMENT_BYTES: Final = 4096  # below, to copy is cheaper than to have one more piece
 
 
 class MalformedPack(ValueError):
@@ -90,6 +91,40 @@ def encode_body(
     if tokens:
         return _encode((control, streams, firsts, counts, marks, kinds, delivery, stamp, events, tokens))
     return _encode((control, streams, firsts, counts, marks, kinds, delivery, stamp, events))
+
+
+def encode_in_segments(
+    control: Sequence[Any],
+    streams: Sequence[int],
+    firsts: Sequence[int],
+    counts: Sequence[int],
+    marks: Sequence[int],
+    kinds: bytes,
+    delivery: int,
+    stamp: float,
+    events: Sequence[Any],
+    tokens: bytes = b"",
+) -> list[bytes]:
+    """The same body in pieces, with large events uncopied among them."""
+    head = bytearray(_encode((control, streams, firsts, counts, marks, kinds, delivery, stamp)))
+    head[0] += 2 if tokens else 1  # of how many the outermost array is
+    head += _array_head(len(events))
+    segments: list[bytes] = []
+    for event in events:
+        if type(event) is bytes and len(event) >= _MIN_SEGMENT_BYTES:
+            head += b"\xc6" + len(event).to_bytes(4, "big")
+            segments += bytes(head), event
+            head.clear()
+        else:
+            head += _encode(event)
+    if tokens:
+        head += _encode(tokens)
+    segments.append(bytes(head))
+    return segments
+
+
+def _array_head(count: int) -> bytes:
+    return bytes((0x90 | count,)) if count < 16 else b"\xdd" + count.to_bytes(4, "big")
 
 
 def decode_body(buffer: bytes | bytearray | memoryview) -> PackBody:

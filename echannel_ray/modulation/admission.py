@@ -27,7 +27,8 @@ class Admission:
     * `max_modulators`, `max_modulators_per_consumer`: so many at a time.
     * `max_shipped_bytes`: of one modulator's code and state.
     * `max_restarts`: how often one that raised or died begins anew before it is removed.
-    * `max_cost`: of E-code, computed before it runs.
+    * `max_cost`: of E-code, the steps that it takes for an event at most, computed before it runs. A million take
+      a millisecond as machine code, and 50 before it is compiled.
     * `modules`: what isolated modulators, and the classes of the events that they get, may import;
       `echannel_ray.modulators` can be imported always.
     """
@@ -40,7 +41,7 @@ class Admission:
     max_modulators_per_consumer: int = 16
     max_shipped_bytes: int = 1 << 20
     max_restarts: int = 3
-    max_cost: int = 10_000
+    max_cost: int = 1_000_000
     modules: tuple[str, ...] = DEFAULT_MODULES
 
     def __post_init__(self) -> None:

@@ -277,3 +277,8 @@ def _hash(*parts: bytes) -> bytes:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.digest()
+
+
+def identity_of_text(code: bytes, masters: Sequence[tuple[int, ...]]) -> str:
+    """What E-code is, as it was shipped: its text, its types, and the shared object that steers it."""
+    return hashlib.sha256(b"ecode" + _hash(code, repr([*masters]).encode())).hexdigest()

@@ -185,6 +185,8 @@ class Gather:
         self.gathered_bytes += len(block)
         self._after_large = True  # nothing joins its run
         stream.next_sequence += count
+        stream.blocks += 1
+        stream.records_in_blocks += count
 
     def widen_gap(self, route_number: int, first: int, last: int) -> bool:
         """Let the gap that was gathered last end later; False where `first` does not follow on it."""

@@ -210,6 +210,8 @@ class ChannelBook:
 
     def _open(self, request: OpenChannel) -> tuple[Definition, list[Instruction]]:
         channel = self._channels.get(request.channel)
+        if request.incarnation:
+            channel = self._opened(request.channel, request.incarnation)
         if channel is None:
             definition = Definition(
                 request.channel, request.type_schema, request.options, self._next_incarnation, request.formats

@@ -62,6 +62,7 @@ class OpenChannel:
     type_schema: dict[str, Any] | None
     options: dict[str, Any]
     formats: dict[int, bytes] = field(default_factory=dict)  # in which the opener publishes, by their tokens
+    incarnation: int = 0  # of the channel that is there; 0 makes one where there is none
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,7 @@ class SenderStream:
         self.packs = 0  # that carried events of this stream
         self.bytes_between_nodes = 0  # its share of those, once for each other node that they went to
         self.skipped = 0  # events that left for no other process
+        self.blocks = self.records_in_blocks = 0
         self.flows: set[FlowSender] = set()  # that carry events of this stream, some perhaps not acknowledged
 
     @property

@@ -16,11 +16,15 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, decode, encode
+from echannel_ray.formats.events import BLOCK, BUFFERS, OVERHEAD_BYTES, decode, encode
+from echannel_ray.protocol.kinds import token_of, wire_kind
 from echannel_ray.protocol.messages import Derived, ModulatorGone
+from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.deliveries import Emission
-from echannel_ray.runtime.outlet import NOTHING, SMALL_BYTES, Encoded, Outlet, joined
+from echannel_ray.runtime.local import NOTHING
+from echannel_ray.runtime.outlet import SMALL_BYTES, Encoded, Outlet, joined
+from echannel_ray.runtime.records import objects_of, split
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
@@ -34,9 +38,11 @@ _LOOK_AGAIN_SECONDS = 0.3
 
 
 class Chunk:
-    """Events that came together: as bytes of one kind, as objects, or both. Or the place of some that were dropped."""
+    """Events that came together: as bytes of one kind, as objects, or both; or a block of `count` records. Or the place
+    of some that were dropped.
+    """
 
-    __slots__ = ("dropped", "emission", "kind", "objects", "payloads", "size_bytes")
+    __slots__ = ("count", "dropped", "emission", "kind", "objects", "payloads", "size_bytes")
 
     def __init__(
         self,
@@ -45,7 +51,9 @@ class Chunk:
         objects: list[Any] | None,
         size_bytes: int,
         emission: Emission | None = None,
+        count: int = 0,
     ) -> None:
+        self.count = count or len(payloads if payloads is not None else objects)  # type: ignore[arg-type]
         self.kind = kind
         self.payloads = payloads
         self.objects = objects
@@ -54,25 +62,37 @@ class Chunk:
         self.dropped = 0  # how many a policy dropped here
 
     def __len__(self) -> int:
-        return len(self.payloads if self.payloads is not None else self.objects)  # type: ignore[arg-type]
+        return self.count
 
     def as_objects(self) -> list[Any]:
         """The events themselves; those of this producer's own making only are unpickled."""
         if self.objects is None:
             assert self.payloads is not None
             kind = self.kind
-            self.objects = self.payloads if not kind else [decode(kind, joined(each)) for each in self.payloads]
+            if token_of(kind):
+                self.objects = objects_of(kind, self.payloads, self.count)
+            else:
+                self.objects = self.payloads if not kind else [decode(kind, joined(each)) for each in self.payloads]
         return self.objects
 
     def as_payloads(self) -> tuple[bytes, list[Any]]:
         """The kinds and bytes of the events."""
-        if self.payloads is None:
-            assert self.objects is not None
-            encoded = [encode(each) for each in self.objects]
+        if self.payloads is None or token_of(self.kind):
+            # What stands for a record in a sandbox is the object: its class is looked up there.
+            encoded = [encode(each) for each in self.as_objects()]
             return bytes(each[0] for each in encoded), [_payload(*each) for each in encoded]
         if self.kind == BUFFERS:
             return bytes((BUFFERS,)), [joined(each) for each in self.payloads]
         return bytes((self.kind,)) if self.kind else b"", self.payloads
+
+    def originals(self) -> tuple[list[int], list[Any]] | None:
+        """Where `as_payloads` is not what goes out if an event passes: the kinds and bytes that do."""
+        if not token_of(self.kind) or self.payloads is None:
+            return None
+        if wire_kind(self.kind) != BLOCK:
+            return [self.kind] * self.count, self.payloads
+        records = [*split(self.kind, self.payloads[0], self.count)]
+        return [each[0] for each in records], [each[1] for each in records]
 
 
 class Host:
@@ -120,6 +140,7 @@ class Branch:
             window_bytes,
             max_degree,
             publisher.interval_seconds,
+            publisher.records.emitted if publisher.records is not None else encode,
         )
         # Consumers know its events as those of the producer, wherever they pass.
         self.outlet.stream.producer = publisher.stream.number
@@ -205,7 +226,7 @@ class Branch:
         needs_bytes = outlet.stream.recipients or any(
             child.derived.shipment.tier != "inline" for child in self.children
         )
-        return [encode(each) for each in objects] if needs_bytes else [None] * len(objects)
+        return [outlet.encode(each) for each in objects] if needs_bytes else [None] * len(objects)
 
     def emit_encoded(self, encoded: list[Encoded]) -> None:
         """What an inline modulator emitted, as bytes already."""
@@ -221,7 +242,7 @@ class Branch:
         count = len(encoded)
         if objects is None and outlet.local:
             # Not under the lock: reading an event may run code of its class.
-            objects = [decode(kind, payload) for kind, payload, _ in encoded]
+            objects = [NOTHING if token_of(kind) else decode(kind, payload) for kind, payload, _ in encoded]
         with endpoint.lock:
             self.events_out += count
             is_plain_sailing = emission is None and not outlet.local and outlet.stream.limit_bytes >= 0
@@ -242,6 +263,45 @@ class Branch:
                 if of_child is not None:
                     of_child.complete()
         endpoint.outgoing.write()
+        for child in self.children:
+            child.advance()
+
+    def emit_run(self, kind: int, payloads: list[Any], size_bytes: int) -> None:
+        """Many small records of one kind: the usual way of what E-code lets pass."""
+        outlet = self.outlet
+        endpoint = self.endpoint
+        if outlet.local or (outlet.stream.limit_bytes < 0 and outlet.stream.recipients):
+            size = size_bytes // len(payloads)
+            self._emit(None, [(kind, payload, size) for payload in payloads], None)
+            return
+        with endpoint.lock:
+            self.events_out += len(payloads)
+            if outlet.has_consumers:
+                outlet.absorb(kind, payloads, size_bytes)
+            else:
+                endpoint.sender.skip(outlet.stream, len(payloads))
+            for child in self.children:
+                child.feed(Chunk(kind, payloads, None, size_bytes))
+        endpoint.outgoing.write()
+        for child in self.children:
+            child.advance()
+
+    def emit_block(self, kind: int, block: bytes, count: int) -> None:
+        """A block of records."""
+        stream = self.outlet.stream
+        if stream.groups or stream.laggards or stream.overflow in (DROP_NEWEST, DROP_OLDEST):
+            self._emit(None, [(k, payload, _size(payload)) for k, payload in split(kind, block, count)], None)
+            return
+        size = len(block) + OVERHEAD_BYTES
+        with self.endpoint.lock:
+            self.events_out += count
+            if self.outlet.has_consumers:
+                self.outlet.in_turn(size, partial(self.outlet.send_block, kind, block, count, size))
+            else:
+                self.endpoint.sender.skip(stream, count)
+            for child in self.children:
+                child.feed(Chunk(kind, [block], None, size, count=count))
+        self.endpoint.outgoing.write()
         for child in self.children:
             child.advance()
 

@@ -8,19 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
 from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PLAIN
+from echannel_ray.protocol.kinds import token_of
 from echannel_ray.protocol.messages import Consumer, Derived, Membership
 from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST
 from echannel_ray.runtime.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk, Host
 from echannel_ray.runtime.deliveries import Delivery
+from echannel_ray.runtime.ecode_host import EcodeHost
 from echannel_ray.runtime.inline import InlineHost
 from echannel_ray.runtime.isolated import IsolatedHost
+from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.outlet import Encoded, Outlet
 from echannel_ray.runtime.refusing import refused
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.publisher import Publisher
 
-_HOSTS: dict[str, type[InlineHost] | type[IsolatedHost]] = {"inline": InlineHost, "isolated": IsolatedHost}
+_HOSTS: dict[str, type[InlineHost] | type[IsolatedHost] | type[EcodeHost]] = {
+    "inline": InlineHost,
+    "isolated": IsolatedHost,
+    "ecode": EcodeHost,
+}
 
 
 class Branches:
@@ -32,7 +39,7 @@ class Branches:
         self._by_key: dict[str, Branch] = {}  # parents before their children
         self._first: tuple[Branch, ...] = ()  # those that get what is published
         self.need_bytes = False
-        self._has_inline = False
+        self._has_inline = self._has_isolated = False
         self._closing: list[Host] = []
 
     def __bool__(self) -> bool:
@@ -51,16 +58,17 @@ class Branches:
     def offer(self, event: Any, encoded: Encoded | None, delivery: Delivery | None) -> bool:
         """One event was published; False where a policy dropped it for somebody."""
         kind, payload, size = encoded or (PLAIN, None, OVERHEAD_BYTES)
+        objects = None if event is NOTHING else [event]
         drops = self._publisher.stream.overflow in (DROP_NEWEST, DROP_OLDEST)
         complete = True
         for branch in self._first:
             outlet = branch.outlet
             if drops and outlet.backlog_bytes + size > outlet.stream.window_bytes and outlet.backlog_bytes:
-                chunk = Chunk(kind, None if encoded is None else [payload], [event], size)
+                chunk = Chunk(kind, None if encoded is None else [payload], objects, size)
                 complete &= branch.drop(chunk, self._publisher.stream.overflow == DROP_OLDEST)
                 continue
             emission = delivery.hold() if delivery is not None else None
-            branch.feed(Chunk(kind, None if encoded is None else [payload], [event], size, emission))
+            branch.feed(Chunk(kind, None if encoded is None else [payload], objects, size, emission))
             if emission is not None:
                 emission.complete()
         return complete
@@ -80,8 +88,11 @@ class Branches:
         return room
 
     def may_arm(self, kind: int) -> bool:
-        """Whether events of this kind may come many at a time: inline modulators get objects, one by one."""
-        return bool(self._by_key) and (kind == PLAIN or not self._has_inline) and kind != BUFFERS
+        """Whether events of this kind may come many at a time: inline modulators get objects, one by one, and so do
+        isolated ones where events are typed.
+        """
+        needs_objects = self._has_inline or (token_of(kind) and self._has_isolated)
+        return bool(self._by_key) and (kind == PLAIN or not needs_objects) and kind != BUFFERS
 
     def only_inline(self) -> InlineHost | None:
         """The one modulator that gets what is published, if it may do so in the thread that publishes."""
@@ -144,6 +155,11 @@ class Branches:
                 self._arrange()
         return problems
 
+    def host_of(self, key: str) -> Host | None:
+        """The modulator of a derived channel, where it is."""
+        branch = self._by_key.get(key)
+        return branch.host if branch is not None else None
+
     def _concerned(self, membership: Membership) -> list[Derived]:
         """Those derived, over however many steps, from what this producer publishes on."""
         reached = {self._publisher.derived}
@@ -205,7 +221,7 @@ class Branches:
         self._first = tuple(children[self._publisher.derived])
         self._publisher.has_branches = bool(self._by_key)
         tiers = {branch.derived.shipment.tier for branch in self._first}
-        self._has_inline = "inline" in tiers
+        self._has_inline, self._has_isolated = "inline" in tiers, "isolated" in tiers
         self.need_bytes = bool(tiers - {"inline"})
 
     # ---- consumers; under the endpoint's lock ----

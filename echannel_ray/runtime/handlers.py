@@ -14,6 +14,7 @@ from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.runtime.mailbox import Item, LocalEvent, Mailbox, PeriodDue, Told, error_of, receiver_of, unreadable
+from echannel_ray.runtime.offload import in_thread
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
@@ -98,16 +99,7 @@ class FunctionMailbox(Mailbox):
             else:
                 self._handle_run(item)
         elif isinstance(item, LocalEvent):
-            failure: BaseException | None = None
-            try:
-                self._handlers[item.turn](item.event)
-                self.counters.handled += 1
-            except (
-                BaseException
-            ) as error:  # the user's, `sys.exit()` included: reported, and the next event has its turn
-                failure = error
-                self.failed(error)
-            self.finish_local(item, failure)
+            self._handle_local(item)
         elif isinstance(item, PeriodDue):
             try:
                 receiver_of(lambda _: self.demodulators[item.turn].period(), self._handler)(None)
@@ -119,11 +111,34 @@ class FunctionMailbox(Mailbox):
             self.counters.dropped += item.gap.last - item.gap.first + 1
             self.report(item.gap)
 
+    def _handle_local(self, item: LocalEvent) -> None:
+        handler = self._handlers[item.turn]
+        failure: BaseException | None = None
+        given, weight = self.read_local(item)
+        for event in given:
+            if self.closed and item.count > 1:
+                break
+            try:
+                if item.kind:
+                    self._careful(handler, event)
+                else:
+                    handler(event)
+                self.counters.handled += weight
+            except (
+                BaseException
+            ) as error:  # the user's, `sys.exit()` included: reported, and the next event has its turn
+                failure = error
+                self.failed(error, weight)
+        self.finish_local(item, failure)
+
     def _handle_run(self, item: Delivered) -> None:
         handler = self._handlers[item.turn]
+        given, weight = item.events, 1
+        if self.records is not None:
+            given, weight = self.read(item.kind if item.kind > 0xFF else 0, given)
         if self.endpoint.peculiar_seen:
             handler = partial(self._careful, handler)
-        events = self._events = iter(item.events)
+        events = self._events = iter(given)
         if self.closed:  # it may have looked for `_events` before they were there
             self._cut.extend(events)
         failures = 0
@@ -139,11 +154,11 @@ class FunctionMailbox(Mailbox):
                 failures += 1
                 if not length_hint(events):
                     last_failure = error
-                self.failed(error)
+                self.failed(error, weight)
                 continue
             break
         self._events = None
-        self.counters.handled += len(item.events) - failures - len(self._cut)
+        self.counters.handled += (len(given) - failures - len(self._cut)) * weight
         if self._cut:
             if item.delivery:
                 self.endpoint.send_result(item.reception, item.delivery, b"\0")
@@ -250,12 +265,15 @@ class CoroutineMailbox(Mailbox):
                 self.finish(item, None)
                 return
             failure = None
-            for i, event in enumerate(item.events):
+            given, weight = item.events, 1
+            if self.records is not None:
+                given, weight = await self._read(item.kind if item.kind > 0xFF else 0, given)
+            for i, event in enumerate(given):
                 if self.closed:
                     self.discard(item)
                     return
-                failure = await self._handle_one(event, item.turn)
-                if isinstance(failure, KeyboardInterrupt) and i + 1 < len(item.events):
+                failure = await self._handle_one(event, item.turn, weight)
+                if isinstance(failure, KeyboardInterrupt) and i + 1 < len(given):
                     # The next task goes on from here.
                     self.queue.appendleft(item._replace(first=item.first + i + 1, events=item.events[i + 1 :]))
                     raise failure
@@ -263,7 +281,11 @@ class CoroutineMailbox(Mailbox):
             if isinstance(failure, KeyboardInterrupt):
                 raise failure
         elif isinstance(item, LocalEvent):
-            failure = await self._handle_one(item.event, item.turn)
+            given, weight = self.read_local(item)
+            for event in given:
+                if self.closed and item.count > 1:
+                    break
+                failure = await self._handle_one(event, item.turn, weight)
             self.finish_local(item, failure)
             if isinstance(failure, KeyboardInterrupt):
                 raise failure
@@ -279,7 +301,13 @@ class CoroutineMailbox(Mailbox):
             self.counters.dropped += item.gap.last - item.gap.first + 1
             self.report(item.gap)
 
-    async def _handle_one(self, event: Any, turn: int) -> BaseException | None:
+    async def _read(self, kind: int, events: Any) -> tuple[list[Any], int]:
+        """As `read`; where that has to ask for a format, the loop goes on meanwhile."""
+        if not kind or self.records is None or self.records.knows(kind):
+            return self.read(kind, events)
+        return await in_thread(lambda: self.read(kind, events))
+
+    async def _handle_one(self, event: Any, turn: int, weight: int = 1) -> BaseException | None:
         requests = _cancel_requests(self._task)
         try:
             if type(event) is Undecodable:
@@ -291,16 +319,16 @@ class CoroutineMailbox(Mailbox):
                     await self._handler(each)
             else:
                 await self._handler(event)
-            self.counters.handled += 1
+            self.counters.handled += weight
         except asyncio.CancelledError as error:
             if _cancel_requests(self._task) != requests:
                 raise
-            self.failed(error)  # of something that the handler awaited
+            self.failed(error, weight)  # of something that the handler awaited
             return error
         except GeneratorExit:
             raise  # nobody will run this task any more
         except BaseException as error:  # the user's: reported, and the next event has its turn
-            self.failed(error)
+            self.failed(error, weight)
             return error
         return None
 

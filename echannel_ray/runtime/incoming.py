@@ -10,13 +10,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.formats.events import RECORD, Notice, decode
+from echannel_ray.formats.events import RECORD, decode
 from echannel_ray.formats.packs import MalformedPack, Undecodable, decode_body, decode_events
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowReceiver
 from echannel_ray.protocol.frames import HEADER_BYTES, LEAST_BODY, MAGIC, MAX_FRAME_BYTES, PACK
 from echannel_ray.protocol.messages import Membership, StatsWanted
 from echannel_ray.runtime.crew import Errand
+from echannel_ray.runtime.mailbox import PECULIAR
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
 
@@ -27,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 512 << 10
 _LONG_READ_BYTES = 32 << 10
-_PECULIAR = frozenset({Undecodable, Notice})
 
 
 class Incoming:
@@ -180,7 +180,7 @@ class Incoming:
                 return
             pack = decode_body(data)
             pack.events = decode_events(pack)
-            if pack.kinds and not _PECULIAR.isdisjoint(map(type, pack.events)):
+            if pack.kinds and not PECULIAR.isdisjoint(map(type, pack.events)):
                 endpoint.peculiar_seen = True
             with endpoint.lock:
                 delivered = endpoint.receiver.pack_received(flow, number, pack, len(data))

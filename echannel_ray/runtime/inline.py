@@ -11,14 +11,14 @@ from typing import Any
 
 from echannel_ray import errors
 from echannel_ray.formats import plain
-from echannel_ray.formats.events import encode
 from echannel_ray.modulation.modulator import overrides
 from echannel_ray.modulation.replica import BrokenAt, Replica
 from echannel_ray.modulation.services import Services
 from echannel_ray.runtime.branch import Branch, Chunk, Host
 from echannel_ray.runtime.copies import CopyInProcess, unpickled
 from echannel_ray.runtime.crew import Errand
-from echannel_ray.runtime.outlet import NOTHING, Encoded
+from echannel_ray.runtime.local import NOTHING
+from echannel_ray.runtime.outlet import Encoded
 from echannel_ray.runtime.refusing import check_key, refused
 from echannel_ray.runtime.watchdog import Overran, Watch
 
@@ -143,7 +143,7 @@ class InlineHost(Host):
         unsent = self._unsent
         for each in emitted:
             try:
-                unsent.append(encode(each))
+                unsent.append(self._branch.outlet.encode(each))
             except errors.NotSerialisable as error:
                 self._broken(BrokenAt(-1, error), each)
         if len(unsent) >= _MOST_UNSENT:
@@ -228,7 +228,7 @@ class InlineHost(Host):
             sendable = []
             for each in emitted:
                 try:
-                    encode(each)
+                    self._branch.outlet.encode(each)
                     sendable.append(each)
                 except errors.NotSerialisable as error:
                     if broken is None:  # it has seen all the events of the batch

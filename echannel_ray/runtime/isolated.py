@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
 from echannel_ray.formats import plain
+from echannel_ray.protocol.kinds import token_of
 from echannel_ray.runtime.branch import Branch, Chunk, Host
 from echannel_ray.runtime.copies import ALL_VERSIONS, CopyInSandbox
 from echannel_ray.runtime.crew import Errand
-from echannel_ray.runtime.outlet import NOTHING
+from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.refusing import check_key, refused
 from echannel_ray.sandbox.limits import Limits, SandboxFailed, SandboxUnavailable
 from echannel_ray.sandbox.process import Sandbox
@@ -115,12 +116,14 @@ class IsolatedHost(Host):
     def _send(self) -> None:
         """Have the sandbox see the batch, from `_offset` on."""
         kinds, payloads = _as_batch(self._batch)
+        originals = _originals(self._batch)
         if self._offset:
             payloads = payloads[self._offset :]
             kinds = kinds[self._offset :] if len(kinds) > 1 else kinds
+            originals = originals and (originals[0][self._offset :], originals[1][self._offset :])
         self._busy = True
         self._number += 1
-        self.sandbox.submit(self._number, kinds, payloads)
+        self.sandbox.submit(self._number, kinds, payloads, originals)
 
     def _finish(self) -> None:
         """The batch is done with, in one way or another; under the mutex."""
@@ -337,6 +340,22 @@ def _limits(admission: Admission) -> Limits:
         max_memory_bytes=admission.max_memory_bytes,
         modules=admission.modules,
     )
+
+
+def _originals(chunks: list[Chunk]) -> tuple[list[int], list[Any]] | None:
+    """What goes out for the events of a batch if they pass; None where that is what the sandbox sees."""
+    if not any(token_of(chunk.kind) for chunk in chunks):
+        return None
+    kinds: list[int] = []
+    payloads: list[Any] = []
+    for chunk in chunks:
+        found = chunk.originals()
+        if found is None:
+            seen, more = chunk.as_payloads()
+            found = [*(seen * len(more) if len(seen) == 1 else seen or bytes(len(more)))], more
+        kinds += found[0]
+        payloads += found[1]
+    return kinds, payloads
 
 
 def _as_batch(chunks: list[Chunk]) -> tuple[bytes, list[Any]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from echannel_ray.formats.events import decode
+from echannel_ray.protocol.kinds import Block, token_of
 from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST
 from echannel_ray.runtime.mailbox import LocalEvent, Mailbox
 
@@ -12,18 +14,40 @@ if TYPE_CHECKING:
     from echannel_ray.runtime.deliveries import Delivery
     from echannel_ray.runtime.outlet import Outlet
 
+NOTHING: Any = object()  # where there is no object, only its bytes
 
-def hand_over(outlet: Outlet, event: Any, sequence: int, delivery: Delivery | None) -> int:
-    """Hand the event itself to consumers of this process; how many took it."""
+
+def hand_over(
+    outlet: Outlet, event: Any, encoded: tuple[int, Any, int] | None, sequence: int, delivery: Delivery | None
+) -> int:
+    """Hand the event itself to consumers of this process, or its record to those who want it in another form; how many
+    took it.
+    """
     accepted = 0
     for mailbox in outlet.local:
         is_full = mailbox.local_pending >= mailbox.window_events
         if is_full and outlet.stream.overflow in (DROP_NEWEST, DROP_OLDEST) and not _drop(outlet, mailbox, sequence):
             continue
         turn = outlet.turns[mailbox.number]
-        mailbox.offer(LocalEvent(event, outlet.name, sequence, time.time(), delivery, turn))
+        kind = 0
+        given = event
+        if mailbox.records is not None and (event is NOTHING or not mailbox.records.is_same(event)):
+            encoded = encoded or outlet.encode(event)
+            if token_of(encoded[0]):
+                kind, given = encoded[0], encoded[1]
+        if given is NOTHING:
+            assert encoded is not None
+            given = event = decode(encoded[0], encoded[1])
+        mailbox.offer(LocalEvent(given, outlet.name, sequence, time.time(), delivery, turn, kind))
         accepted += 1
     return accepted
+
+
+def hand_over_block(outlet: Outlet, kind: int, block: bytes, count: int, first: int) -> None:
+    """Hand many records to consumers of this process; no policy drops them."""
+    for mailbox in outlet.local:
+        turn = outlet.turns[mailbox.number]
+        mailbox.offer(LocalEvent(Block(block, count), outlet.name, first, time.time(), None, turn, kind, count))
 
 
 def _drop(outlet: Outlet, mailbox: Mailbox, sequence: int) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from echannel_ray.errors import EChannelError, NotSerialisable
 from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
+from echannel_ray.protocol.kinds import Block
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.runtime.crew import Errand, Waiter
 from echannel_ray.runtime.timers import Timer
@@ -20,12 +21,14 @@ from echannel_ray.transport import wire
 if TYPE_CHECKING:
     from echannel_ray.runtime.deliveries import Delivery
     from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.records import RecordReader
 
 logger = logging.getLogger(__name__)
 
 # How many events of this process's own producers may wait for a subscription. (Those of others are bounded in bytes.)
 WINDOW_EVENTS = 8192
 _LONGEST_DESCRIPTION_BYTES = 4096
+PECULIAR = frozenset({Undecodable, Notice})  # what may stand in the place of an event
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,9 @@ class Gap:
 
 
 class LocalEvent(NamedTuple):
-    """An event from a producer of this process: the object itself."""
+    """An event from a producer of this process: the object itself. With a `kind`, a record that has to be read first,
+    or a block of `count` records.
+    """
 
     event: Any
     producer: str
@@ -58,6 +63,8 @@ class LocalEvent(NamedTuple):
     published_at: float
     delivery: Delivery | None
     turn: int = 0
+    kind: int = 0
+    count: int = 1
 
 
 class LocalGap(NamedTuple):
@@ -118,6 +125,7 @@ class Mailbox:
         # By turns: how often the pair was replaced. Events of earlier turns may be on their way after a `reset`.
         self.demodulators: dict[int, Any] = {}
         self.turn = 0
+        self.records: RecordReader | None = None  # of a typed channel
         self.derived = ""  # what it consumes
         self._timers: dict[int, Timer] = {}
         self.window_events = WINDOW_EVENTS
@@ -160,9 +168,9 @@ class Mailbox:
         if isinstance(item, Delivered):
             self.counters.received += len(item.events)
         elif isinstance(item, LocalEvent):
-            self.counters.received += 1
+            self.counters.received += item.count
             with self._queue_lock:
-                self.local_pending += 1
+                self.local_pending += item.count
         self.queue.append(item)
         self.notify()
 
@@ -267,7 +275,7 @@ class Mailbox:
         """Nobody handles this any more: what is taken after `close` has begun has a hole before it."""
         if isinstance(item, LocalEvent):
             with self._queue_lock:
-                self.local_pending -= 1
+                self.local_pending -= item.count
             if item.delivery is not None:
                 item.delivery.local_result(None, counts=False)
         elif isinstance(item, Delivered) and item.delivery:
@@ -289,6 +297,37 @@ class Mailbox:
             for waiter in waiters:
                 waiter.set()
 
+    # ---- records ----
+
+    def read(self, kind: int, events: Any) -> tuple[list[Any], int]:
+        """What the handler gets for events of this kind as they came, and how many events each of it stands for.
+
+        What can't be read is `Undecodable` there.
+        """
+        count = len(events)
+        if self.records is None:
+            self.endpoint.peculiar_seen = True
+            return undecodable(NotSerialisable("a record came on a channel that is open without a type"), count), 1
+        try:
+            if not kind:
+                given = [self.records.convert(event) for event in events]
+                if self.records.makes_batches and any(type(event) not in PECULIAR for event in given):
+                    raise NotSerialisable("what is no record can't be part of a batch: subscribe without `batches`")
+                return given, 1
+            given = self.records.read(kind, events)
+        except Exception as error:  # its format can't be had, say
+            self.endpoint.peculiar_seen = True
+            return undecodable(error, count), 1
+        if not PECULIAR.isdisjoint(map(type, given)):
+            self.endpoint.peculiar_seen = True
+        return given, count if self.records.makes_batches else 1
+
+    def read_local(self, item: LocalEvent) -> tuple[list[Any], int]:
+        """As `read`, of an event of this process."""
+        if item.kind:
+            return self.read(item.kind, item.event if isinstance(item.event, Block) else [item.event])
+        return [item.event], 1
+
     # ---- outcomes ----
 
     def report(self, error: Any) -> None:
@@ -301,9 +340,9 @@ class Mailbox:
         except BaseException as trouble:  # the user's function, `sys.exit()` included: that is not to end the thread
             self._log("on_error of a subscription failed", trouble)
 
-    def failed(self, error: BaseException) -> None:
+    def failed(self, error: BaseException, count: int = 1) -> None:
         """A handler raised, or an event could not be read."""
-        self.counters.failed += 1
+        self.counters.failed += count
         self.tell_failure(error)
 
     def tell_failure(self, error: BaseException) -> None:
@@ -335,7 +374,7 @@ class Mailbox:
     def finish_local(self, item: LocalEvent, failure: BaseException | None) -> None:
         """An event of this process is handled."""
         with self._queue_lock:
-            self.local_pending -= 1
+            self.local_pending -= item.count
         if item.delivery is not None:
             item.delivery.local_result(describe(failure) if failure is not None else None, counts=True)
         self.endpoint.local_handled(self)
@@ -367,6 +406,11 @@ def error_of(notice: Notice) -> EChannelError:
     except wire.MalformedMessage as error:
         return EChannelError(f"a producer sent a notice that can't be read: {error}")
     return EChannelError("a producer sent a notice without an error")
+
+
+def undecodable(error: Exception, count: int) -> list[Any]:
+    """What stands in the places of events that can't be read."""
+    return [Undecodable(error, None)] * count
 
 
 def describe(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from echannel_ray import errors
-from echannel_ray.formats.packs import encode_body
+from echannel_ray.formats.packs import encode_body, encode_in_segments
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowSender
 from echannel_ray.protocol.frames import Buffer
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # What may be under way of one flow: bounds what concentrators hold, and is far above what a link needs to be busy.
 FLOW_WINDOW_BYTES = 8 << 20
 _MAX_PARTS = 256
+# Packs of events that are larger than this on average are not put together: they are kept, and written, in pieces.
+_IN_SEGMENTS_BYTES = 8 << 10
 
 
 class Large:
@@ -82,14 +84,15 @@ class Outgoing:
         if self._endpoint.sender.new_flows:
             self.declare_new_flows()
         # What a member that died had not handled, say, may be much more than a pack.
-        is_usual = not gather.has_large and gather.gathered_bytes < 2 * frames.MAX_PACK_BYTES
+        gathered_bytes = gather.gathered_bytes
+        is_usual = not gather.has_large and gathered_bytes < 2 * frames.MAX_PACK_BYTES
         columns = gather.take(delivery)
         if not is_usual:
             self._send_in_pieces(flow, columns)
         else:
-            body = _encode(columns)
-            self._pack(flow, (body,), 0)
-            self._count(flow, columns, len(body))
+            body = _encode(columns, gathered_bytes)
+            self._pack(flow, body, 0)
+            self._count(flow, columns, sum(map(len, body)))
 
     def _count(self, flow: FlowSender, columns: Columns, size_bytes: int) -> None:
         """For the statistics: each stream's share of a pack."""
@@ -116,7 +119,7 @@ class Outgoing:
         ] = {}  # routes with a large event in this pack: what follows on them waits for it
         for piece in _pieces(columns):
             if isinstance(piece, Columns):
-                body: list[Buffer] = [_encode(piece)]
+                body = _encode(piece)
                 held_by = next((behind[route] for route in piece.streams if route in behind), None)
                 if held_by is None:
                     self._pack(flow, body, 0)
@@ -237,11 +240,14 @@ def _behind(parts: list[Buffer], taken: int) -> list[Buffer]:
     return []
 
 
-def _encode(columns: Columns) -> bytes:
-    return encode_body(
+def _encode(columns: Columns, gathered_bytes: int = 0) -> list[Buffer]:
+    parts = (
         columns.control, columns.streams, columns.firsts, columns.counts, columns.marks, columns.kinds,
         columns.delivery, time.time(), columns.events, columns.tokens,
     )  # fmt: skip
+    if gathered_bytes > _IN_SEGMENTS_BYTES * len(columns.events):
+        return [*encode_in_segments(*parts)]
+    return [encode_body(*parts)]
 
 
 def _pieces(columns: Columns) -> Iterator[Columns | LargePiece]:

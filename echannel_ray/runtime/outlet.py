@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.formats.events import BUFFERS, NOTICE, OVERHEAD_BYTES, PICKLED, decode
+from echannel_ray.formats.events import BUFFERS, NOTICE, OVERHEAD_BYTES, PICKLED
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.gathering import Gather
 from echannel_ray.protocol.messages import Consumer
 from echannel_ray.protocol.streams import Recipient
 from echannel_ray.runtime.deliveries import Delivery
-from echannel_ray.runtime.local import hand_over
+from echannel_ray.runtime.local import hand_over, hand_over_block
 from echannel_ray.runtime.mailbox import Gap, LocalGap, Mailbox, producer_name
 from echannel_ray.runtime.outgoing import Large
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 MAX_EVENT_BYTES = (2 << 30) + (1 << 20)  # 2 GiB, and what serialising adds
 # Above this an event takes the long way, where packs are bounded by bytes; below, the degree bounds them.
 SMALL_BYTES = 1024
-NOTHING: Any = object()  # where there is no object, only its bytes
 
 Encoded = tuple[int, Any, int]
 
@@ -42,8 +41,10 @@ class Outlet:
         window_bytes: int,
         max_degree: int,
         interval_seconds: float,
+        encode: Callable[[Any], Encoded],
     ) -> None:
         self.endpoint = endpoint
+        self.encode = encode
         self.interval_seconds = interval_seconds
         self.local: tuple[Mailbox, ...] = ()
         self.turns: dict[int, int] = {}  # of the local consumers' pairs, by their numbers
@@ -98,6 +99,28 @@ class Outlet:
             if not self.endpoint.crew.ticking:
                 self.endpoint.crew.wake_ticker()
 
+    # ---- blocks of records ----
+
+    def send_block(self, kind: int, block: bytes, count: int, size_bytes: int) -> None:
+        """Many records at once, which leave at once. No group and no laggard may be among the consumers."""
+        stream = self.stream
+        if stream.closed or stream.deleted:
+            return
+        first = stream.next_sequence
+        if stream.recipients:
+            route = stream.route
+            assert route is not None
+            route.gather.settle()
+            first = stream.next_sequence
+            stream.published_bytes += size_bytes
+            route.gather.add_block(stream, kind, block, count)
+            self.endpoint.outgoing.flush(route.flow)
+        else:
+            first = self.endpoint.sender.skip(stream, count)
+        if self.local:
+            hand_over_block(self, kind, block, count, first)
+        stream.refresh_limit()
+
     # ---- any event ----
 
     def in_turn(self, size_bytes: int, go: Callable[[], object]) -> None:
@@ -133,10 +156,7 @@ class Outlet:
             sequence, dropped = endpoint.sender.send_to_all(stream, kind, payload, size)
         else:
             sequence = endpoint.sender.skip(stream)
-        if event is NOTHING and self.local:
-            assert encoded is not None
-            event = decode(encoded[0], encoded[1])
-        accepted = hand_over(self, event, sequence, delivery)
+        accepted = hand_over(self, event, encoded, sequence, delivery) if self.local else 0
         if delivery is not None:
             self._expect(delivery, sequence, accepted)
             return True
@@ -225,12 +245,14 @@ class Outlet:
         stream = self.stream
         if stream.gather is not None:
             stream.gather.settle()
+        # Each had an overhead in its mark, but for those in blocks, which have one together.
+        overheads = stream.next_sequence - 1 - stream.skipped - stream.records_in_blocks + stream.blocks
         return {
             "events_published": stream.next_sequence - 1,
             "events_dropped": stream.dropped,
             "packs_sent": stream.packs,
             "bytes_between_nodes": stream.bytes_between_nodes,
-            "bytes_published": stream.published_bytes - OVERHEAD_BYTES * (stream.next_sequence - 1 - stream.skipped),
+            "bytes_published": stream.published_bytes - OVERHEAD_BYTES * overheads,
         }
 
 

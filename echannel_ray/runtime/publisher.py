@@ -10,15 +10,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.formats.events import OVERHEAD_BYTES, PICKLED, PLAIN, encode
+from echannel_ray.formats.events import OVERHEAD_BYTES, PICKLED, PLAIN, RECORD, encode
 from echannel_ray.modulation.admission import Admission
+from echannel_ray.protocol.kinds import wire_kind
 from echannel_ray.protocol.messages import Membership, UnregisterProducer
-from echannel_ray.protocol.streams import NEVER, RAISE
+from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST, NEVER, RAISE
 from echannel_ray.runtime.branch import Chunk
 from echannel_ray.runtime.branches import Branches
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.draining import Drain
 from echannel_ray.runtime.granting import Grants, Info
+from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.outlet import SMALL_BYTES, Encoded, Outlet
 from echannel_ray.runtime.room import Room
@@ -27,6 +29,7 @@ from echannel_ray.runtime.waiting import deadline_of
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
     from echannel_ray.runtime.inline import InlineHost
+    from echannel_ray.runtime.records import RecordEncoder
 
 _LARGEST_SMALL_BYTES = SMALL_BYTES + OVERHEAD_BYTES
 _FREQUENT_TICKS = 3
@@ -50,8 +53,11 @@ class Publisher:
         admission: Admission | None = None,
         services: Mapping[Any, Any] | None = None,
         delegate: Callable[[str], Any] | None = None,
+        records: RecordEncoder | None = None,
     ) -> None:
         self.endpoint = endpoint
+        self.records = records  # of a typed channel
+        self.encode: Callable[[Any], Encoded] = records or encode
         self.channel = channel
         self.incarnation = incarnation
         self.derived = derived  # it publishes straight into this derived channel
@@ -62,12 +68,14 @@ class Publisher:
         self.is_halted = False  # while consumers go over to other modulators
         self._gathered_at_tick = -_FREQUENT_TICKS
         self._plain: list[bytes] = []  # published the short way, and not yet absorbed
-        self._pickled: list[bytes] = []
-        self._plain_room = self._pickled_room = 0  # how many events may be in the two lists; at most one is not 0
+        # Those of other kinds, a list for each: who appends late, when we are armed for another, must not mix them.
+        self._lists: dict[int, list[bytes]] = {PICKLED: []}
+        self._encoded = (PICKLED, self._lists[PICKLED])  # that of the kind that we were armed for last
+        self._plain_room = self._encoded_room = 0  # how many events may be in these two lists; at most one is not 0
         self._direct: InlineHost | None = None  # which gets objects at once, without a lock of ours
         self._lock = endpoint.lock
         with self._lock:
-            self.outlet = Outlet(endpoint, channel, overflow, window_bytes, max_degree, interval_seconds)
+            self.outlet = Outlet(endpoint, channel, overflow, window_bytes, max_degree, interval_seconds, self.encode)
             self.stream = self.outlet.stream
             endpoint.publishers[self.stream.number] = self
         self.room = Room(self)
@@ -89,14 +97,14 @@ class Publisher:
                 pending.append(event)
                 return True
             return self._gather(event, timeout, PLAIN, event, len(event) + OVERHEAD_BYTES)
-        if self.stream.limit_bytes < 0 and not self._pickled_room:
+        if self.stream.limit_bytes < 0 and not self._encoded_room:
             direct = self._direct
             if direct is not None and direct.publish(event):
                 return True
             return self._publish(event, timeout)  # type: ignore[no-any-return]
-        kind, payload, size = encode(event)
-        pending = self._pickled
-        if len(pending) < self._pickled_room and kind == PICKLED and size <= SMALL_BYTES:
+        kind, payload, size = self.encode(event)
+        armed_kind, pending = self._encoded
+        if kind == armed_kind and len(pending) < self._encoded_room and size <= SMALL_BYTES:
             pending.append(payload)
             return True
         return self._gather(event, timeout, kind, payload, size)
@@ -106,8 +114,10 @@ class Publisher:
         stream = self.stream
         endpoint = self.endpoint
         full = False
+        if kind == PLAIN and self.records is not None:
+            self.records.ready(event)  # which raises: bytes are no record
         with self._lock:
-            if self._plain or self._pickled:
+            if self._plain or any(self._lists.values()):
                 self.absorb()
             published = stream.published_bytes + size
             if published > stream.limit_bytes or size > SMALL_BYTES or self.has_branches:
@@ -147,7 +157,10 @@ class Publisher:
                 self._direct = None
             if room > 0:
                 self._plain_room = room if kind == PLAIN else 0
-                self._pickled_room = room if kind == PICKLED else 0
+                self._encoded_room = 0
+                if kind == PICKLED or wire_kind(kind) == RECORD:
+                    self._encoded = kind, self._lists.setdefault(kind, [])
+                    self._encoded_room = room
                 self.endpoint.armed[self] = None
 
     def _arm_directly(self) -> None:
@@ -155,7 +168,7 @@ class Publisher:
         host = self.branches.only_inline()
         if host is not None and not self.outlet.has_consumers and not self._plain:
             # One of the two at a time, so that what was published first is seen first.
-            self._plain_room = self._pickled_room = 0
+            self._plain_room = self._encoded_room = 0
             host.direct_room = self._room_for_small()
             self._direct = host
 
@@ -180,8 +193,8 @@ class Publisher:
         if self._direct is not None:
             self._direct.direct_room = 0
             self._direct = None
-        was_armed = bool(self._plain_room or self._pickled_room)
-        self._plain_room = self._pickled_room = 0
+        was_armed = bool(self._plain_room or self._encoded_room)
+        self._plain_room = self._encoded_room = 0
         return was_armed
 
     def cut_off(self) -> None:
@@ -202,10 +215,11 @@ class Publisher:
             self.endpoint.sender.skip(self.stream, seen)
         if self.is_halted:
             return False  # a thread that found it armed was late: that is published after the cut
-        # Two lists, since a thread that was about to append may go on after another has armed us for the other kind.
-        # What is of the kind that it is not armed for came first.
-        lists = [(PICKLED, self._pickled), (PLAIN, self._plain)]
-        for kind, pending in lists if self._plain_room else reversed(lists):
+        # Several lists, since a thread that was about to append may go on after another has armed us for another kind.
+        # What is of a kind that it is not armed for came first.
+        lists = [(PLAIN, self._plain), *self._lists.items()]
+        armed = PLAIN if self._plain_room else self._encoded[0]
+        for kind, pending in sorted(lists, key=lambda each: each[0] == armed) if len(lists) > 2 else lists:
             count = len(pending)
             if count:
                 # Another thread may append between these two, behind what is taken.
@@ -235,13 +249,20 @@ class Publisher:
     ) -> Any:
         """The long way: anything that the short one can't do."""
         deadline = deadline_of(timeout)
-        if encoded is None and (self.stream.recipients or self.branches.need_bytes):
-            encoded = encode(event)
+        if encoded is None:
+            encoded = self._encode_if_needed(event)
         while True:
             outcome, size = self._attempt(event, encoded, deliver)
             if outcome is not None:
                 return outcome
             self.room.wait(size, deadline, timeout)
+
+    def _encode_if_needed(self, event: Any) -> Encoded | None:
+        if self.stream.recipients or self.branches.need_bytes:
+            return self.encode(event)
+        if self.records is not None:
+            self.records.ready(event)
+        return None
 
     def _attempt(self, event: Any, encoded: tuple[int, Any, int] | None, deliver: bool) -> tuple[Any, int]:
         """Publish if there is room: the outcome, or None and the size for which there is none."""
@@ -250,23 +271,26 @@ class Publisher:
             self.check_open()
             self.absorb()
             if encoded is None and (stream.recipients or self.branches.need_bytes):
-                encoded = encode(event)
+                encoded = self.encode(event)
             size = encoded[2] if encoded else OVERHEAD_BYTES
             blockers = self.room.blockers(size)
             if self.is_halted:
                 return None, size
             if blockers and stream.overflow == RAISE:
-                raise errors.Overloaded(
-                    f"the window of {blockers[0]} is full on channel {self.channel!r}: publish less, make its "
-                    'handler faster, or open the producer with overflow="block", "drop_newest" or "drop_oldest"',
-                    channel=self.channel,
-                    consumer=str(blockers[0]),
-                )
+                raise self._overloaded(blockers[0])
             outcome = None if blockers else self._send(event, encoded, deliver)
         self.endpoint.outgoing.write()
         if self.has_branches:
             self.branches.advance()
         return outcome, size
+
+    def _overloaded(self, blocker: Any) -> errors.Overloaded:
+        return errors.Overloaded(
+            f"the window of {blocker} is full on channel {self.channel!r}: publish less, make its "
+            'handler faster, or open the producer with overflow="block", "drop_newest" or "drop_oldest"',
+            channel=self.channel,
+            consumer=str(blocker),
+        )
 
     def _send(self, event: Any, encoded: Encoded | None, deliver: bool) -> Any:
         delivery = self.endpoint.new_delivery() if deliver else None
@@ -289,13 +313,60 @@ class Publisher:
     # ---- the other calls ----
 
     def publish_many(self, events: Iterable[Any]) -> bool:
-        """Publish each of the events, in order; False when the overflow policy dropped one for a consumer."""
-        rows = getattr(events, "to_pylist", None)
+        """Publish each of the events, in order; False when the overflow policy dropped one for a consumer.
+
+        On a typed channel the records of a NumPy structured array or `pyarrow.RecordBatch` travel in blocks: none of
+        them becomes an object, and packs are as long as is best for them, whatever the packing degree.
+        """
+        blocks = self.records.blocks(events) if self.records is not None else None
         publish = self.publish
         complete = True
+        if blocks is not None:
+            for kind, data, count in blocks:
+                complete &= self._publish_block(kind, data, count)
+            return complete
+        rows = getattr(events, "to_pylist", None)
         for event in rows() if rows is not None else events:
             complete &= publish(event)
         return complete
+
+    def _publish_block(self, kind: int, data: memoryview, count: int) -> bool:
+        """Many records at once, as soon as there is room for all of them."""
+        size = len(data) + OVERHEAD_BYTES
+        stream = self.stream
+        while True:
+            with self._lock:
+                self.check_open()
+                self.absorb()
+                is_special = stream.groups or stream.laggards or stream.overflow in (DROP_NEWEST, DROP_OLDEST)
+                if is_special and not self.is_halted:
+                    break  # who gets which of them, and who none, is decided record by record
+                blockers = self.room.blockers(size)
+                if blockers and stream.overflow == RAISE and not self.is_halted:
+                    raise self._overloaded(blockers[0])
+                go = not blockers and not self.is_halted
+                if go:
+                    self._send_block(kind, data, count, size)
+            if go:
+                self.endpoint.outgoing.write()
+                if self.has_branches:
+                    self.branches.advance()
+                return True
+            self.room.wait(size, None, None)
+        assert self.records is not None
+        complete = True
+        for each in self.records.each(kind, data, count):
+            complete &= self._publish(NOTHING, None, each)
+        return complete
+
+    def _send_block(self, kind: int, data: memoryview, count: int, size: int) -> None:
+        block = bytes(data)  # the caller may change it when this has returned
+        if self.has_branches:
+            self.branches.feed(Chunk(kind, [block], None, size, count=count))
+        if self.outlet.has_consumers:
+            self.outlet.send_block(kind, block, count, size)
+        else:
+            self.endpoint.sender.skip(self.stream, count)
 
     def deliver(self, event: Any, timeout: float | None = None) -> Delivery:
         """Publish the event at once; the result comes when every consumer's handler has returned.
@@ -306,7 +377,7 @@ class Publisher:
         stream = self.stream
         encoded = None
         if stream.limit_bytes >= 0:
-            encoded = kind, payload, size = encode(event)
+            encoded = kind, payload, size = self.encode(event)
             delivery = self._deliver_gathered(kind, payload, size) if size <= SMALL_BYTES else None
             if delivery is not None:
                 self.endpoint.outgoing.write()
@@ -387,7 +458,7 @@ class Publisher:
     async def apublish(self, event: Any, timeout: float | None = None) -> bool:
         """As `publish`, without holding up the event loop. An event is not published by a call that was cancelled."""
         deadline = deadline_of(timeout)
-        encoded = encode(event) if self.stream.recipients or self.branches.need_bytes else None
+        encoded = self._encode_if_needed(event)
         while True:
             outcome, size = self._attempt(event, encoded, deliver=False)
             if outcome is not None:

@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,6 +53,8 @@ class PullMailbox(Mailbox):
         self._async_waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
         self._taking = threading.Lock()  # held to hand out, never while a function of the user's runs
         self._item: Delivered | None = None  # the run that is being handed out
+        self._given: Sequence[Any] = ()  # what there is of it to hand out, each for `_weight` events
+        self._weight = 1
         self._next = 0
         self._ready: deque[Message] = deque()  # of one event, after its demodulator, more than the first
 
@@ -105,11 +108,7 @@ class PullMailbox(Mailbox):
                     self.discard(fresh)
                     continue
                 if isinstance(fresh, LocalEvent):
-                    failure = self._receive(
-                        Message(fresh.event, fresh.producer, fresh.sequence, fresh.published_at), fresh.turn
-                    )
-                    self.finish_local(fresh, failure)
-                    self._became_idle()
+                    failure = self._hand_out_local(fresh)
                     if failure is not None:
                         return failure
                     continue
@@ -126,6 +125,9 @@ class PullMailbox(Mailbox):
                         self.finish(fresh, None)
                         return gap
                     self._item, self._next = fresh, 0
+                    self._given, self._weight = fresh.events, 1
+                    if self.records is not None:
+                        self._given, self._weight = self.read(fresh.kind if fresh.kind > 0xFF else 0, fresh.events)
                     continue
                 self.counters.dropped += fresh.gap.last - fresh.gap.first + 1
                 return fresh.gap
@@ -133,19 +135,33 @@ class PullMailbox(Mailbox):
             if failure is not None:
                 return failure
 
-    def _receive(self, message: Message, turn: int) -> BaseException | None:
+    def _hand_out_local(self, item: LocalEvent) -> BaseException | None:
+        given, weight = self.read_local(item)
+        failure: BaseException | None = None
+        for i, event in enumerate(given):
+            if type(event) is Undecodable:
+                failure = unreadable(event)
+                self.counters.failed += weight
+                continue
+            message = Message(event, item.producer, item.sequence + i, item.published_at)
+            failure = self._receive(message, item.turn, weight) or failure
+        self.finish_local(item, failure)
+        self._became_idle()
+        return failure
+
+    def _receive(self, message: Message, turn: int, weight: int = 1) -> BaseException | None:
         """Have ready what an event becomes behind its demodulator."""
         demodulator = self.demodulators.get(turn)
         if demodulator is None:
             self._ready.append(message)
-            self.counters.handled += 1
+            self.counters.handled += weight
             return None
         try:
             self._ready.extend(replace(message, event=each) for each in demodulator.receive(message.event) or ())
         except (Exception, SystemExit) as error:  # the user's
-            self.counters.failed += 1
+            self.counters.failed += weight
             return error
-        self.counters.handled += 1
+        self.counters.handled += weight
         return None
 
     def _period(self, turn: int) -> BaseException | None:
@@ -158,13 +174,13 @@ class PullMailbox(Mailbox):
 
     def _hand_out(self, item: Delivered) -> BaseException | None:
         index = self._next
-        event = item.events[index]
+        event = self._given[index]
         self._next += 1
         failure: BaseException | None
         told: _Raised | None = None
         if type(event) is Undecodable:
             failure = unreadable(event)
-            self.counters.failed += 1
+            self.counters.failed += self._weight
         elif type(event) is Notice:
             failure, told = None, _Raised(error_of(event))
         else:
@@ -176,8 +192,8 @@ class PullMailbox(Mailbox):
                 item.published_at,
                 item.redelivered,
             )
-            failure = self._receive(message, item.turn)
-        if self._next == len(item.events):
+            failure = self._receive(message, item.turn, self._weight)
+        if self._next == len(self._given):
             self._item = None
             self.finish(item, failure)
             self._became_idle()

@@ -38,9 +38,7 @@ def ship(modulator: Modulator, tier: str) -> Shipment:
     """The modulator as producers get it."""
     given: Any = modulator
     if isinstance(given, str):
-        raise ModulatorRefused(
-            f"E-code is not part of this version: {given[:80]!r} has to be a Modulator", reason="not available"
-        )
+        raise TypeError(f"E-code derives a channel: channel.derive({given[:80]!r}).subscribe(…)")
     if not isinstance(given, Modulator):
         hint = "give an instance, not the class itself" if isinstance(given, type) else "derive its class from it"
         raise TypeError(f"a modulator is an echannel_ray.Modulator, not {given!r}: {hint}")

@@ -113,13 +113,22 @@ class Sandbox:
             raise SandboxFailed(reply.description)
         raise SandboxFailed(self._reason, overran=self._overran)
 
-    def submit(self, number: int, kinds: bytes, payloads: Sequence[Any]) -> None:
-        """Have it work on a batch of encoded events; one at a time. `emitted`, `failed` or `ended` follows."""
+    def submit(
+        self,
+        number: int,
+        kinds: bytes,
+        payloads: Sequence[Any],
+        originals: tuple[Sequence[int], Sequence[Any]] | None = None,
+    ) -> None:
+        """Have it work on a batch of encoded events; one at a time. `emitted`, `failed` or `ended` follows.
+
+        `originals` are the kinds and payloads that stand for those that pass, where they are not what it is to see.
+        """
         if BUFFERS in kinds:
             data = _encode_batch((kinds, [b"".join(each) if type(each) is list else each for each in payloads]))
         else:
             data = _encode_batch((kinds, payloads))
-        self._begin(Task(number, max(len(payloads), 1), self.limits.max_seconds_per_event, (kinds, payloads), True))
+        self._begin(Task(number, max(len(payloads), 1), self.limits.max_seconds_per_event, originals or (kinds, payloads), True))
         if len(data) > AREA_BYTES:
             self._send(Batch(number, len(data), True), [sealed_copy(data)])
         else:

@@ -1,12 +1,10 @@
-"""Declarations of types: plain data, equal for equal types, and a difference has a name."""
+"""Declarations of types as managers have them: plain data, compared and extended without the classes."""
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import json
 import pickle
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -15,11 +13,11 @@ import pydantic
 import pytest
 
 from echannel_ray.errors import TypeMismatch
-from echannel_ray.formats.types import compare, describe, type_text
+from echannel_ray.formats import schema, types
+from echannel_ray.formats.schema import Anything, Array, Bytes, Decimal, Enum, Float, Int, List, Set, Text, Timestamp
+from echannel_ray.formats.texts import type_text
+from tests.formats.declarations import EQUIVALENT, SAME, Custom, PointData
 from tests.formats.shapes import Side
-
-if TYPE_CHECKING:
-    from decimal import Decimal
 
 
 @dataclasses.dataclass
@@ -28,17 +26,11 @@ class Trade:
     price: float
     side: Side
     tags: list[str] | None = None
-    at: Annotated[datetime.datetime, "utc"] = datetime.datetime.min
-    count: ClassVar[int] = 0
 
 
-class Base(pydantic.BaseModel):
+class Model(pydantic.BaseModel):
     name: str
-
-
-class Model(Base):
     price: float = pydantic.Field(gt=0)
-    kind: Literal["a", "b"] = "a"
 
 
 class Record(msgspec.Struct):
@@ -49,7 +41,7 @@ class Record(msgspec.Struct):
 class Outer:
     @dataclasses.dataclass
     class Inner:
-        hidden: Decimal
+        point: PointData
 
 
 @pytest.mark.parametrize(
@@ -58,63 +50,83 @@ class Outer:
         (
             Trade,
             "dataclass",
-            "Trade",
-            {"symbol": "str", "price": "float", "side": "Side", "tags": "list[str] | None", "at": "datetime"},
+            f"{__name__}:Trade",
+            {"symbol": "str", "price": "float", "side": "'buy' | 'sell'", "tags": "list[str] | None"},
         ),
-        (Model, "pydantic", "Model", {"name": "str", "price": "float", "kind": "Literal['a', 'b']"}),
-        (Record, "struct", "Record", {"name": "str", "values": "dict[str, tuple[int, ...]]"}),
-        (Outer.Inner, "dataclass", "Outer.Inner", {"hidden": "Decimal"}),
+        (Model, "pydantic", f"{__name__}:Model", {"name": "str", "price": "float"}),
+        (Record, "struct", f"{__name__}:Record", {"name": "str", "values": "dict[str, list[int]]"}),
+        (Outer.Inner, "dataclass", f"{__name__}:Outer.Inner", {"point": "{x: float, y: float32}"}),
         (
             np.dtype([("t", "<f8"), ("v", ">i4", (3,)), ("p", [("x", "u1")]), ("d", "<M8[ns]")]),
             "numpy",
-            "dtype",
-            {"t": "<f8", "v": ">i4[3]", "p": "{x: |u1}", "d": "<M8[ns]"},
+            "numpy:dtype",
+            {"t": "float", "v": "int32[3]", "p": "{x: uint8}", "d": "datetime64[ns]"},
         ),
         (
             pa.schema([("a", pa.int64()), pa.field("s", pa.list_(pa.string()), nullable=False)]),
             "arrow",
-            "Schema",
-            {"a": "int64", "s": "list<item: string> not null"},
+            "pyarrow:Schema",
+            {"a": "int", "s": "list[str]"},
         ),
     ],
 )
 def test_declarations(event_type, kind, name, fields):
-    declaration = describe(event_type)
+    declaration = types.describe(event_type)
     assert declaration is not None
-    assert declaration["kind"] == kind
-    assert declaration["name"].endswith(f":{name}")
+    assert (declaration["kind"], declaration["name"]) == (kind, name)
     assert list(declaration["fields"].items()) == list(fields.items())
-    assert json.loads(json.dumps(declaration)) == declaration
+    assert schema.record_from(declaration["schema"]) == types.schema_of(event_type) == types.record_of(declaration)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(declaration)) == declaration
-    compare("c", declaration, describe(event_type))
+    types.compare("c", declaration, types.describe(event_type))
+    assert types.opened("c", declaration, types.describe(event_type)) == declaration
+
+
+@pytest.mark.parametrize("source", SAME)
+def test_equal_types_are_described_equally(source):
+    first, second = declared(SAME["dataclass"]), declared(SAME[source])
+    assert (first["fields"], first["schema"]) == (second["fields"], second["schema"])
+
+
+@pytest.mark.parametrize("first", EQUIVALENT)
+@pytest.mark.parametrize("second", EQUIVALENT)
+def test_equivalent_types_go_together(first, second):
+    declaration = declared(EQUIVALENT[first])
+    types.compare("c", declaration, declared(EQUIVALENT[second]))
+    types.check_producer("c", declaration, EQUIVALENT[second])
+    types.check_consumer("c", declaration, EQUIVALENT[second])
+    assert types.opened("c", declaration, declared(EQUIVALENT[second])) == declaration
 
 
 def test_untyped():
-    assert describe(None) is None
-    compare("c", None, None)
-    compare("c", describe(Trade), None)
+    assert types.describe(None) is None
+    types.compare("c", None, None)
+    types.compare("c", declared(Trade), None)
+    assert types.opened("c", None, None) is None
+    assert types.opened("c", declared(Trade), None) == declared(Trade)
+    assert types.record_of(None) == schema.Record(())
 
 
 @pytest.mark.parametrize(
-    "event_type",
-    [int, dict, "Trade", Side, Trade("a", 1.0, Side.BUY), np.dtype("f8"), np.dtype([("o", "O")]), [("a", int)]],
+    "check",
+    [
+        lambda: types.compare("c", None, declared(Trade)),
+        lambda: types.opened("c", None, declared(Trade)),
+        lambda: types.check_producer("c", None, Trade),
+        lambda: types.check_consumer("c", None, Trade),
+    ],
 )
-def test_no_event_type(event_type):
-    with pytest.raises(TypeError, match=r"untyped|dataclass"):
-        describe(event_type)
+def test_an_untyped_channel_has_no_type(check):
+    with pytest.raises(TypeMismatch, match=r"'c' is untyped, .* delete it and create it with one") as raised:
+        check()
+    assert (raised.value.field, raised.value.expected, raised.value.got) == (None, None, f"{__name__}:Trade")
 
 
-def test_a_schema_with_a_name_twice():
-    with pytest.raises(TypeError, match="two fields"):
-        describe(pa.schema([("a", pa.int8()), ("a", pa.int16())]))
+def made(**fields: Any) -> type:
+    return dataclasses.make_dataclass("Made", fields.items(), namespace={"__module__": __name__})
 
 
-def made(named: str = "Made", **fields: Any) -> dict[str, Any]:
-    return declared(dataclasses.make_dataclass(named, fields.items(), namespace={"__module__": __name__}))
-
-
-def declared(event_type: type) -> dict[str, Any]:
-    declaration = describe(event_type)
+def declared(event_type: Any) -> dict[str, Any]:
+    declaration = types.describe(event_type)
     assert declaration is not None
     return declaration
 
@@ -123,47 +135,109 @@ def declared(event_type: type) -> dict[str, Any]:
     ("defined", "asked", "field", "expected", "got"),
     [
         (made(a=int, b=str), made(a=int, b=bytes), "b", "str", "bytes"),
-        (made(a=int, b=str), made(a=int), "b", "str", None),
-        (made(a=int), made(a=int, c=float), "c", None, "float"),
         (made(a=int, b=int), made(a=str, b=str), "a", "int", "str"),
-        (None, made(a=int), None, None, made(a=int)["name"]),
-        (describe(Trade), made(symbol=str), "price", "float", None),
-        (made(a=int), made(a=int, named="Other"), None, f"{__name__}:Made", f"{__name__}:Other"),
+        (made(a=int, b=str), made(a=int, c=str), "b", "str", None),
+        (made(a=int), made(a=float), "a", "int", "float"),
+        (made(a=int), np.dtype([("a", "S4")]), "a", "int", "bytes[4, padded]"),
+        (made(a=Side), made(a=float), "a", "'buy' | 'sell'", "float"),
+        (Trade, Record, "symbol", "str", None),
     ],
 )
 def test_differences_have_names(defined, asked, field, expected, got):
     with pytest.raises(TypeMismatch, match="'prices'") as raised:
-        compare("prices", defined, asked)
+        types.compare("prices", declared(defined), declared(asked))
     error = pickle.loads(pickle.dumps(raised.value))
     assert (error.channel, error.field, error.expected, error.got) == ("prices", field, expected, got)
     for part in (field, expected, got):
         assert part is None or part in str(error)
 
 
-def test_a_field_is_named_before_the_class_or_kind():
-    with pytest.raises(TypeMismatch, match="'x' is int, not float") as raised:
-        compare("c", made(x=int, named="A"), made(x=float, named="B"))
-    assert (raised.value.field, raised.value.expected, raised.value.got) == ("x", "int", "float")
-    with pytest.raises(TypeMismatch) as raised:
-        compare("c", describe(Trade), describe(Model))
-    assert raised.value.field == "symbol"
+def test_order_and_names_of_classes_make_no_difference():
+    defined, asked = declared(made(a=int, b=str)), declared(made(b=str, a=int))
+    asked["name"] = "__main__:Other"
+    types.compare("c", defined, asked)
+    types.compare("c", asked, defined)
 
 
-def test_another_kind_of_type():
-    with pytest.raises(TypeMismatch, match=r"dataclass .* not struct") as raised:
-        compare("c", made(name=str, values=dict[str, tuple[int, ...]]), describe(Record))
-    assert raised.value.field is None
+def test_producers_extend_channels():
+    plain, venue = made(price=float), made(price=float, venue=str)
+    extended = types.opened("c", declared(plain), declared(venue))
+    assert extended is not None
+    assert extended["name"] == declared(plain)["name"]
+    assert extended["schema"] == declared(plain)["schema"]
+    assert extended["fields"] == {"price": "float", "venue": "str"}
+    assert types.record_of(extended).names == ("price", "venue")
+    assert types.record_of(extended).field("venue").is_optional
+    assert types.opened("c", extended, declared(plain)) == extended
+    types.check_producer("c", extended, plain)
+    with pytest.raises(TypeMismatch, match="not all its records have a field 'venue'"):
+        types.check_consumer("c", extended, venue)
+    for check in (types.check_producer, types.check_consumer):
+        with pytest.raises(TypeMismatch, match="'venue' is str, not int"):
+            check("c", extended, made(price=float, venue=int))
+    with pytest.raises(TypeMismatch, match="'venue' is str, not int"):
+        types.opened("c", extended, declared(made(price=float, venue=int)))
 
 
-def test_order_and_module_make_no_difference():
-    defined, asked = made(a=int, b=str), made(b=str, a=int)
-    asked["name"] = "__main__:Made"
-    assert defined != asked
-    compare("c", defined, asked)
-    compare("c", asked, defined)
+def test_consumers_extend_channels_too():
+    defined = declared(made(price=float, size=int))
+    optional = dataclasses.make_dataclass("Made", [("price", float), ("venue", str, "")])
+    extended = types.opened("c", defined, declared(optional))
+    assert types.record_of(extended).names == ("price", "size", "venue")
+    with pytest.raises(TypeMismatch, match="'venue' is str, not int"):
+        types.opened("c", extended, declared(made(price=float, size=int, venue=int)))
 
 
-def test_equal_types_have_equal_texts():
-    assert type_text(Optional[int]) == type_text(int | None) == "int | None"  # noqa: UP045
-    assert type_text(Annotated[list[Optional[int]], 1]) == "list[int | None]"  # noqa: UP045
-    assert type_text(Any) == "Any"
+def test_no_event_type():
+    with pytest.raises(TypeError, match=r"the class Custom can't be an event type: .* untyped"):
+        types.describe(Custom)
+
+
+@pytest.mark.parametrize(
+    ("type_", "text"),
+    [
+        (schema.Bool(), "bool"),
+        (Int(), "int"),
+        (Int(64, False), "uint64"),
+        (Int(32), "int32"),
+        (Float(), "float"),
+        (Float(32), "float32"),
+        (schema.Complex(), "complex"),
+        (schema.Complex(64), "complex64"),
+        (Text(), "str"),
+        (Text(4), "str[4]"),
+        (Bytes(), "bytes"),
+        (Bytes(8), "bytes[8]"),
+        (Bytes(8, True), "bytes[8, padded]"),
+        (Timestamp(), "datetime"),
+        (Timestamp("ns"), "datetime[ns]"),
+        (Timestamp("ns", ""), "datetime64[ns]"),
+        (Timestamp("s", "UTC"), "datetime64[s, UTC]"),
+        (schema.Date(), "date"),
+        (schema.Time(), "time"),
+        (schema.Time("ns"), "time[ns]"),
+        (schema.Duration(), "timedelta"),
+        (schema.Duration("D"), "timedelta[D]"),
+        (Decimal(), "decimal"),
+        (Decimal(10, 2), "decimal[10, 2]"),
+        (schema.Uuid(), "uuid"),
+        (Enum((("A", "a"), ("B", 2), ("C", None))), "'a' | 2 | None"),
+        (Array(Float(), (37, 253)), "float[37, 253]"),
+        (Array(Enum((("A", 1), ("B", 2))), (3,)), "(1 | 2)[3]"),
+        (List(Float()), "list[float]"),
+        (Set(Text()), "set[str]"),
+        (schema.Tuple((Int(), Text())), "tuple[int, str]"),
+        (schema.Tuple(()), "tuple[()]"),
+        (schema.Map(Text(), Int(8)), "dict[str, int8]"),
+        (schema.Optional(Int()), "int | None"),
+        (schema.Union((Int(), Text())), "int | str"),
+        (Anything(), "Any"),
+        (schema.Record((schema.Field("x", Float()), schema.Field("y", List(Int())))), "{x: float, y: list[int]}"),
+    ],
+)
+def test_texts(type_, text):
+    assert type_text(type_) == text
+
+
+def test_annotations_of_equal_types_have_equal_texts():
+    assert declared(made(a=Annotated[list[int | None], 1]))["fields"] == {"a": "list[int | None]"}

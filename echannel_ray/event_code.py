@@ -1,0 +1,75 @@
+"""E-code as the user writes it: text, or a function whose text is taken."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from echannel_ray.formats import types
+from echannel_ray.formats.schema import Record, as_bytes
+from echannel_ray.ecode.code import Code
+from echannel_ray.ecode.program import Type
+from echannel_ray.ecode.source import Source, source_of
+from echannel_ray.protocol.messages import Shipment
+from echannel_ray.shared_object import SharedObject
+
+_NAME_LENGTH = 60
+_TYPES = {bool: Type.BOOL, int: Type.INT, float: Type.FLOAT, str: Type.TEXT}
+
+
+class Ecode:
+    """A program for `EventChannel.derive`; made by `ecode`."""
+
+    def __init__(self, source: Source, output: Any) -> None:
+        self.source = source
+        self.output = output
+
+    def __repr__(self) -> str:
+        return f"<E-code {_name(self.source)!r}>"
+
+    def shipped(self, record: Record, params: Any) -> tuple[Shipment, bytes | None]:
+        """As producers of a channel with these records get it, and the schema of its output; it is verified first."""
+        if params is not None and not isinstance(params, SharedObject):
+            raise TypeError(
+                f"params is a shared object, not {type(params).__name__}: derive its class from "
+                "echannel_ray.SharedObject, with the fields that the program reads"
+            )
+        output = types.schema_of(self.output) if self.output is not None else None
+        named = tuple(_params(type(params)).items()) if params is not None else ()
+        code = Code(self.source, record, output, tuple((name, kind.value) for name, kind in named))
+        code.check()
+        data = code.as_bytes()
+        shared = (params._echannel_ref(),) if params is not None else ()
+        shipment = Shipment(_name(self.source), "ecode", data, (), shared)
+        return shipment, None if output is None else as_bytes(output)
+
+
+def ecode(source: str | Callable[..., Any], output: Any = None) -> Ecode:
+    """E-code from its text, or from a function (of an event, an output and a parameter block: its text is taken, and it
+    is never called). With an `output` type it makes events of that type; without one it is a filter.
+    """
+    return Ecode(source_of(source), output)
+
+
+def as_ecode(modulator: Any) -> Ecode | None:
+    """The program, where that is what was given for a modulator."""
+    if isinstance(modulator, Ecode):
+        return modulator
+    return ecode(modulator) if isinstance(modulator, str) else None
+
+
+def _params(cls: type[SharedObject]) -> dict[str, Type]:
+    kinds = {}
+    for name, field in cls.model_fields.items():
+        annotation = field.annotation
+        if typing.get_origin(annotation) is typing.Annotated:
+            annotation = typing.get_args(annotation)[0]
+        if annotation in _TYPES:
+            kinds[name] = _TYPES[annotation]
+    return kinds
+
+
+def _name(source: Source) -> str:
+    text = " ".join(source.text.split())
+    return text if len(text) <= _NAME_LENGTH else f"{text[: _NAME_LENGTH - 1]}…"

@@ -1,0 +1,109 @@
+"""Whole blocks as one NumPy array or one Arrow record batch, for consumers that take columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+from echannel_ray.formats import layouts, schema
+from echannel_ray.formats.annotated import GENERIC
+from echannel_ray.formats.arrow import adopted, read_batch
+from echannel_ray.formats.arrow_rows import batch_of_rows
+from echannel_ray.formats.arrow_types import schema_of_record
+from echannel_ray.formats.makers import maker_of
+from echannel_ray.formats.schema import Format, Record
+from echannel_ray.formats.sources import array_of, values_of_many, values_of_one
+from echannel_ray.formats.texts import type_text
+from echannel_ray.formats.writing import writer_of
+
+Block: TypeAlias = bytes | bytearray | memoryview
+
+
+class Columns(Protocol):
+    """What makes batches of one kind."""
+
+    def of_payloads(self, format: Format, payloads: Sequence[Block]) -> Any:  # noqa: A002
+        """One batch of payloads of a record each."""
+
+    def of_block(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
+        """One batch of a block of records."""
+
+
+def columns_of(target: Any, record: Record, kind: Literal["numpy", "arrow"]) -> Columns:
+    """What makes batches of the kind; `ValueError` naming the field that has no place in one."""
+    if kind == "numpy":
+        return NumpyColumns(target if hasattr(target, "newbyteorder") else None, record)
+    is_schema = not isinstance(target, type) and hasattr(target, "pandas_metadata")
+    return ArrowColumns(target if is_schema else None, record)
+
+
+class NumpyColumns:
+    """Makes arrays of a dtype; of the natural layout of a schema, where none is given."""
+
+    def __init__(self, dtype: Any, record: Record) -> None:
+        for field in record.fields:
+            if not schema.is_fixed(field.type):
+                raise ValueError(
+                    f'batches="numpy" needs values of fixed size, and field {field.name!r} is {type_text(field.type)}: '
+                    'use batches="arrow", or an event_type without it'
+                )
+        self._record = record
+        self._dtype = layouts.natural(record) if dtype is None else dtype
+        self._write = writer_of(None, record)
+        self._last: tuple[Format | None, Any, Any] = (None, None, None)
+
+    def of_payloads(self, format: Format, payloads: Sequence[Block]) -> Any:  # noqa: A002
+        """One array of payloads of a record each."""
+        if format.encoding == schema.LAYOUT:
+            assert format.layout is not None
+            if any(len(payload) != format.layout.itemsize for payload in payloads):
+                raise ValueError(f"a record has another size than its layout's {format.layout.itemsize} bytes")
+            return self.of_block(format, b"".join(payloads), len(payloads))
+        read = values_of_one(format)
+        return self._of_rows(format, map(read, payloads), len(payloads))
+
+    def of_block(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
+        """One array of a block of records: a view of it, where the layout is the same."""
+        if format.encoding != schema.LAYOUT:
+            return self._of_rows(format, values_of_many(format)(block, count), count)
+        last, dtype, convert = self._last
+        if format is not last:  # to find it by its hash takes longer than to convert a record
+            dtype = layouts.source_dtype(format)
+            convert = layouts.conversion(format, self._dtype, self._record)
+            self._last = format, dtype, convert
+        return convert(array_of(dtype, block, count))
+
+    def has(self, event: Any) -> bool:
+        """Whether it is an element of such an array."""
+        return getattr(event, "dtype", None) == self._dtype and event.shape == ()
+
+    def _of_rows(self, format: Format, rows: Any, count: int) -> Any:  # noqa: A002
+        make = maker_of(format.record, self._record, GENERIC)
+        block = b"".join([self._write(make(values)) for values in rows])
+        array = array_of(layouts.natural(self._record), block, count)
+        return layouts.conversion(self._write.format, self._dtype)(array)
+
+
+class ArrowColumns:
+    """Makes record batches of a schema; of the one that fits the records, where none is given."""
+
+    def __init__(self, pa_schema: Any, record: Record) -> None:
+        self._record = record
+        self._schema = schema_of_record(record) if pa_schema is None else pa_schema
+
+    def of_payloads(self, format: Format, payloads: Sequence[Block]) -> Any:  # noqa: A002
+        """One record batch of payloads of a record each."""
+        read = values_of_one(format)
+        return self._of_rows(format, map(read, payloads))
+
+    def of_block(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
+        """One record batch of a block: its own columns, where the schema is the same."""
+        if format.encoding == schema.ARROW:
+            batch = adopted(read_batch(format, block, count), self._schema)
+            if batch is not None:
+                return batch
+        return self._of_rows(format, values_of_many(format)(block, count))
+
+    def _of_rows(self, format: Format, rows: Any) -> Any:  # noqa: A002
+        make = maker_of(format.record, self._record, GENERIC)
+        return batch_of_rows([make(values) for values in rows], self._record, self._schema)

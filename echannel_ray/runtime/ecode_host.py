@@ -1,0 +1,377 @@
+"""E-code at a producer: it was verified, so it runs in the thread that publishes, over whole packs where it can."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors
+from echannel_ray.formats import known, schema, types
+from echannel_ray.formats.events import BLOCK, OVERHEAD_BYTES, RECORD
+from echannel_ray.formats.extension import lossless
+from echannel_ray.formats.writing import Writer, writer_of
+from echannel_ray.ecode.code import Code
+from echannel_ray.ecode.engine import Engine, Trapped
+from echannel_ray.ecode.interpreter import Interpreted
+from echannel_ray.ecode.program import Program, Trap
+from echannel_ray.protocol.kinds import token_of, typed, wire_kind
+from echannel_ray.protocol.messages import SharedRef
+from echannel_ray.runtime.branch import Branch, Chunk, Host
+from echannel_ray.runtime.crew import Errand
+from echannel_ray.runtime.outlet import joined
+from echannel_ray.runtime.records import open_more
+from echannel_ray.runtime.refusing import refused
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.sharing import Sharing
+
+
+class EcodeHost(Host):
+    """One program at one producer. It has an engine for each layout in which records come."""
+
+    def __init__(self, branch: Branch) -> None:
+        self._branch = branch
+        self._endpoint = branch.endpoint
+        self._shipment = branch.derived.shipment
+        self._code = Code.of(self._shipment.code)
+        self._params = [_Params(self, self._endpoint.sharing, ref) for ref in self._shipment.shared]
+        self._updates: deque[Callable[[], None]] = deque()
+        self._engines: dict[int, Engine] = {}  # by the tokens of formats
+        self._active: Engine | Interpreted | None = None  # whose static variables count
+        self._program: Program
+        self._objects: Interpreted  # for records without a layout
+        self._write: Writer | None = None  # outputs of records without a layout
+        self._closed = False
+
+    def install(self) -> None:
+        """Verify the program, or raise."""
+        records = self._branch.publisher.records
+        if records is None:
+            raise self._refused("the channel is untyped, and E-code needs a type: create the channel with one")
+        self._check_record()
+        self._program = self._code.check()
+        limit = self._branch.publisher.admission.max_cost
+        if self._program.cost > limit:
+            raise self._refused(
+                f"it may take {self._program.cost:,} steps for an event, and the limit (max_cost) is {limit:,}: "
+                "let its loops run less often, or raise max_cost of the producer's Admission"
+            )
+        self._objects = Interpreted(self._program)
+        self._active = self._objects
+        if self._program.output is not None:
+            self._write = writer_of(None, self._program.output)
+            output = self._write.format
+            if known.known(output.token) is None or output.token not in records.definition.formats:
+                records.definition = open_more(self._endpoint, records.definition, None, output)
+        for each in self._params:
+            each.attach()
+
+    def _refused(self, reason: str) -> errors.ModulatorRefused:
+        return refused(self._shipment, self._branch, reason)
+
+    def _check_record(self) -> None:
+        """Whether the type that it was written for is the one that events have here."""
+        records = self._branch.publisher.records
+        assert records is not None
+        parent = self._branch.publisher.branches.host_of(self._branch.derived.parent)
+        known_record = types.certain_of(records.definition.type_schema)
+        if isinstance(parent, EcodeHost):
+            known_record = parent.output_record or parent.input_record
+        for field in self._code.record.fields:
+            there = known_record.field(field.name)
+            reason = lossless(there.type, field.type) if there is not None else None
+            if reason is not None:
+                raise self._refused(f"its field {field.name!r} is of another type here: {reason}")
+
+    @property
+    def input_record(self) -> schema.Record:
+        """What its events are."""
+        return self._code.record
+
+    @property
+    def output_record(self) -> schema.Record | None:
+        """What it makes of them; None where it only filters."""
+        return self._code.output
+
+    # ---- working ----
+
+    def advance(self) -> None:
+        """See `Host`. The thread that finds another one at work leaves it to that one."""
+        branch = self._branch
+        while self._has_work() and branch.mutex.acquire(blocking=False):
+            try:
+                self._work()
+            finally:
+                branch.mutex.release()
+
+    def _has_work(self) -> bool:
+        return bool(self._branch.pending or self._updates)
+
+    def _work(self) -> None:
+        branch = self._branch
+        pending = branch.pending
+        while self._has_work() and not self._closed:
+            while self._updates:
+                self._updates.popleft()()
+            if not pending:
+                continue
+            if pending[0].dropped:
+                with self._endpoint.lock:
+                    branch.tell_dropped()
+                continue
+            chunk = pending.popleft()
+            try:
+                self._run(chunk)
+            finally:
+                with self._endpoint.lock:
+                    branch.done(chunk)
+
+    def _run(self, chunk: Chunk) -> None:
+        engine = self._engine(token_of(chunk.kind)) if chunk.payloads is not None else None
+        if engine is None:
+            self._run_objects(chunk)
+            return
+        if engine is not self._active:
+            assert self._active is not None
+            engine.statics = self._active.statics
+            self._active = engine
+        if wire_kind(chunk.kind) == BLOCK:
+            self._run_block(engine, chunk)
+        else:
+            self._run_records(engine, chunk)
+
+    def _engine(self, token: int) -> Engine | None:
+        """For records of this format; None where they have no layout."""
+        engine = self._engines.get(token)
+        if engine is None and token and self._program.is_fixed:
+            format = known.known(token)  # noqa: A001
+            output = self._write.format if self._write is not None else None
+            has_layout = format is not None and format.layout is not None
+            if has_layout and (output is None or output.layout is not None):
+                assert format is not None
+                assert format.layout is not None
+                engine = Engine(self._program, format.layout, output.layout if output is not None else None)
+                engine.set_params(self._param_values())
+                self._engines[token] = engine
+        return engine
+
+    # ---- records with a layout ----
+
+    def _run_records(self, engine: Engine, chunk: Chunk) -> None:
+        """Records that came one by one: a pack of them, or a single one."""
+        payloads = chunk.payloads
+        assert payloads is not None
+        while payloads and not self._closed:
+            count = len(payloads)
+            block = payloads[0] if count == 1 else b"".join(payloads)
+            try:
+                if self._write is not None:
+                    outputs, _ = engine.transform(block, count)
+                    self._emit_outputs(outputs, chunk)
+                elif count == 1:
+                    if engine.passes(block):
+                        self._emit(chunk.kind, payloads, chunk)
+                else:
+                    self._emit_passing(engine.select(block, count), payloads, chunk)
+                return
+            except Trapped as trapped:
+                if self._write is not None:
+                    self._emit_outputs(trapped.done[0], chunk)
+                elif trapped.index:
+                    self._emit_passing(trapped.done, payloads, chunk)
+                self._trapped(trapped.trap, chunk, len(chunk) - count + trapped.index)
+                payloads = payloads[trapped.index + 1 :]
+
+    def _emit_passing(self, mask: bytes, payloads: list[bytes], chunk: Chunk) -> None:
+        passed = [*compress(payloads, mask)] if 0 in mask or len(mask) < len(payloads) else payloads
+        self._emit(chunk.kind, passed, chunk)
+
+    def _emit_outputs(self, outputs: bytes, chunk: Chunk) -> None:
+        assert self._write is not None
+        layout = self._write.format.layout
+        assert layout is not None
+        size = layout.itemsize
+        kind = typed(RECORD, self._write.format.token)
+        self._emit(kind, [outputs[at : at + size] for at in range(0, len(outputs), size)], chunk)
+
+    def _emit(self, kind: int, payloads: list[bytes], chunk: Chunk) -> None:
+        if not payloads:
+            return
+        size = sum(map(len, payloads)) + OVERHEAD_BYTES * len(payloads)
+        if chunk.emission is not None:
+            self._branch.emit_payloads([(kind, payload) for payload in payloads], chunk.emission)
+        else:
+            self._branch.emit_run(kind, payloads, size)
+
+    def _run_block(self, engine: Engine, chunk: Chunk) -> None:
+        assert chunk.payloads is not None
+        block = chunk.payloads[0]
+        size = len(block) // chunk.count
+        left = chunk.count
+        while left and not self._closed:
+            try:
+                if self._write is not None:
+                    self._emit_block_of_outputs(engine.transform(block, left)[0])
+                else:
+                    self._emit_block(chunk.kind, *engine.survivors(block, left))
+                return
+            except Trapped as trapped:
+                if self._write is not None:
+                    self._emit_block_of_outputs(trapped.done[0])
+                else:
+                    self._emit_block(chunk.kind, *trapped.done)
+                self._trapped(trapped.trap, chunk, chunk.count - left + trapped.index)
+                left -= trapped.index + 1
+                block = memoryview(block)[(trapped.index + 1) * size :]
+
+    def _emit_block_of_outputs(self, outputs: bytes) -> None:
+        assert self._write is not None
+        layout = self._write.format.layout
+        assert layout is not None
+        self._emit_block(typed(BLOCK, self._write.format.token), outputs, len(outputs) // layout.itemsize)
+
+    def _emit_block(self, kind: int, block: Any, count: int) -> None:
+        if count:
+            self._branch.emit_block(kind, block if isinstance(block, bytes) else bytes(block), count)
+
+    # ---- all others ----
+
+    def _run_objects(self, chunk: Chunk) -> None:
+        """Records of variable length, and what a modulator made: event by event, by the names of their fields."""
+        if self._active is not self._objects:
+            assert self._active is not None
+            self._objects.statics = self._active.statics
+            self._active = self._objects
+        params = self._param_values()
+        originals = _originals(chunk)
+        objects = chunk.as_objects()
+        for i, event in enumerate(objects):
+            if self._closed:
+                return
+            try:
+                result = self._objects.run_event(event, params)
+            except Trap as trap:
+                self._trapped(trap, chunk, i)
+                continue
+            except Exception as error:  # what came is no such record
+                self._failed(f"{type(error).__name__}: {error}", event)
+                continue
+            if not result.passes:
+                continue
+            if self._write is None:
+                outputs = [originals[i]] if originals is not None else None
+            else:
+                assert result.output is not None
+                outputs = [(typed(RECORD, self._write.format.token), self._write(result.output))]
+            if outputs is not None:
+                self._branch.emit_payloads(outputs, chunk.emission)
+            else:
+                self._branch.emit_objects([event], chunk.emission)
+
+    # ---- failing ----
+
+    def _trapped(self, trap: Trap, chunk: Chunk, index: int) -> None:
+        try:
+            event = chunk.as_objects()[index]
+        except Exception as error:  # of the event's own class
+            event = error
+        self._failed(str(trap), event)
+
+    def _failed(self, reason: str, event: Any) -> None:
+        for each in (self._objects, *self._engines.values()):
+            each.reset()
+        if not self._branch.failed(reason, event):
+            self._closed = True
+
+    # ---- the rest of a host ----
+
+    def settle(self, deadline: float | None) -> bool:
+        """See `Host`."""
+        mutex = self._branch.mutex
+        if not mutex.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
+            return False
+        try:
+            self._work()
+        finally:
+            mutex.release()
+        return True
+
+    def close(self) -> None:
+        """See `Host`."""
+        self._closed = True
+        for each in self._params:
+            each.detach()
+
+    # ---- the parameter block ----
+
+    def _param_values(self) -> list[Any]:
+        if not self._params:
+            return []
+        fields = self._params[0].fields
+        return [fields[param.name] for param in self._program.params]
+
+    def update(self, update: Callable[[], None]) -> None:
+        """The shared object has changed: the program sees that between two packs."""
+        self._updates.append(update)
+        if self._branch.mutex.acquire(blocking=False):
+            try:
+                while self._updates:
+                    self._updates.popleft()()
+            finally:
+                self._branch.mutex.release()
+        if self._has_work():
+            # Not here: this may be the thread that reads the link.
+            self._endpoint.crew.submit(Errand(self.advance))
+
+    def params_changed(self) -> None:
+        """Under the mutex."""
+        try:
+            values = self._param_values()
+            for engine in self._engines.values():
+                engine.set_params(values)
+        except (OverflowError, TypeError, ValueError) as error:
+            self._branch.quarantine(f"a field of its shared object is no number that fits: {error}")
+            self._closed = True
+
+
+class _Params:
+    """The copy of the shared object at one program; see `sharing` for the holder."""
+
+    def __init__(self, host: EcodeHost, sharing: Sharing, ref: SharedRef) -> None:
+        self._host = host
+        self._sharing = sharing
+        self._ref = ref
+        self._version = 0
+        self.fields: dict[str, Any] = {}
+
+    def attach(self) -> None:
+        """Have it told of newer versions."""
+        self._version, self.fields = self._sharing.attach(self._ref, self)
+
+    def detach(self) -> None:
+        """It is not needed any more."""
+        self._sharing.detach(self._ref, self)
+
+    def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
+        """See `sharing.Holder`."""
+
+        def update() -> None:
+            if version > self._version:
+                self._version, self.fields = version, fields
+                self._host.params_changed()
+            applied()
+
+        self._host.update(update)
+
+
+def _originals(chunk: Chunk) -> list[tuple[int, Any]] | None:
+    """What goes out for the events that pass, where they came as bytes."""
+    if chunk.payloads is None:
+        return None
+    found = chunk.originals()
+    if found is not None:
+        return [*zip(*found, strict=True)]
+    return [(chunk.kind, joined(payload)) for payload in chunk.payloads]
