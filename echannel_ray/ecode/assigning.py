@@ -213,6 +213,9 @@ class Assignments:
             value = self._fitting(value, type_, name, where)
         assert isinstance(value, Const)
         assert not isinstance(value.value, str | bytes)
+        total = length + sum(each.length for _, each in self._scope.statics.values() if length)
+        if total > _MAX_STATIC_ITEMS:
+            raise Refused(f"static arrays have at most {_MAX_STATIC_ITEMS} items together: these are {total}", where)
         variable = StaticVariable(name, value.type, value.value, length)
         self._scope.statics[name] = (len(self._scope.statics), variable)
 

@@ -8,7 +8,7 @@ import numpy
 import numpy.typing as npt
 
 from echannel_ray.ecode.copying import check_copy, copies
-from echannel_ray.ecode.outputs import MISSING, zero_of
+from echannel_ray.ecode.outputs import MISSING, first_values, program_outputs, zero_of
 from echannel_ray.ecode.places import (
     Place,
     default_at,
@@ -81,9 +81,11 @@ def _valid(texts: Array) -> Array:
     """Texts without what is no character: Python could not read them."""
     characters = numpy.ascontiguousarray(texts).view(texts.dtype.str[0] + "u4")
     wrong = characters > _LAST_CHARACTER
-    return numpy.where(wrong, _REPLACEMENT, characters).astype(characters.dtype).view(texts.dtype).reshape(
-        texts.shape
-    ) if wrong.any() else texts
+    return (
+        numpy.where(wrong, _REPLACEMENT, characters).astype(characters.dtype).view(texts.dtype).reshape(texts.shape)
+        if wrong.any()
+        else texts
+    )
 
 
 def as_array(block: Block, size: int) -> Array:
@@ -114,6 +116,10 @@ def template(record: Record | None, layout: Layout | None) -> bytes:
         value = first_value(record, path)
         if place is not None and value is not MISSING and value is not None:
             view(block, place, layout.itemsize, 1)[0] = value
+    for leaf, value in zip(program_outputs(record), first_values(record), strict=True):
+        place = place_of_leaf(layout, leaf)
+        if place is not None:
+            view(block, place, layout.itemsize, 1)[0] = numpy.array(value, place.dtype)
     return block.tobytes()
 
 

@@ -47,6 +47,9 @@ class Interval(NamedTuple):
 
 ANY: Final = Interval(MIN_INT, MAX_INT)
 _TRUTH: Final = Interval(0, 1)
+_UNKNOWN: Final = Interval(MIN_INT - 1, MAX_INT + 1)  # it may wrap around, for all that is known
+# So deep is looked into an expression: from each of its operators, which without a limit takes the square of its size.
+_MAX_DEPTH: Final = 12
 
 
 class Bounds:
@@ -57,11 +60,17 @@ class Bounds:
 
     def of(self, expression: Expression) -> Interval:
         """Where the value of an expression (INT, or BOOL as 0 or 1) lies."""
-        exact = self.exact(expression)
-        return exact if exact.fits else ANY
+        return self._of(expression, _MAX_DEPTH)
 
     def exact(self, expression: Expression) -> Interval:
         """The same before it wraps around: it `fits` where it doesn't have to."""
+        return self._exact(expression, _MAX_DEPTH)
+
+    def _of(self, expression: Expression, depth: int) -> Interval:
+        exact = self._exact(expression, depth)
+        return exact if exact.fits else ANY
+
+    def _exact(self, expression: Expression, depth: int) -> Interval:
         if expression.type is Type.BOOL:
             return _TRUTH
         if expression.type is not Type.INT:
@@ -75,17 +84,21 @@ class Bounds:
                 return Interval(0, MAX_INT)
             case Local(_, slot):
                 return self.known.get(slot, ANY)
+        return self._worked_out(expression, depth - 1) if depth else _UNKNOWN
+
+    def _worked_out(self, expression: Expression, depth: int) -> Interval:
+        match expression:
             case Convert(_, value) if value.type in (Type.INT, Type.BOOL):
-                return self.of(value)
+                return self._of(value, depth)
             case Unary(_, "-", value):
-                low, high = self.of(value)
+                low, high = self._of(value, depth)
                 return Interval(-high, -low)
             case Binary(_, operator, left, right):
-                return _combined(operator, self.of(left), self.of(right))
+                return _combined(operator, self._of(left, depth), self._of(right, depth))
             case Choice(_, _, then, otherwise):
-                return _around(self.of(then), self.of(otherwise))
+                return _around(self._of(then, depth), self._of(otherwise, depth))
             case Call(_, function, arguments):
-                return _called(function, [self.of(each) for each in arguments])
+                return _called(function, [self._of(each, depth) for each in arguments])
         return ANY
 
     def may_trap(self, expression: Expression) -> bool:

@@ -1,7 +1,7 @@
 """The columnar form: a program without loops and static variables, run over whole columns with NumPy.
 
-Both sides of an `if` are worked out for all records, and each record takes what belongs to it. So a trap only counts for
-the records that get there: `active` says which they are, None standing for all.
+Both sides of an `if` are worked out for all records, and each record takes what belongs to it. So a trap only counts
+for the records that get there: `active` says which they are, None standing for all.
 """
 
 from __future__ import annotations
@@ -139,10 +139,12 @@ class _Run:
                 chosen = numpy.broadcast_to(self.columns.value(condition, active), self._count)
                 yes = self.block(then, both(active, chosen))
                 no = self.block(otherwise, both(active, ~chosen))
-                return numpy.logical_or(yes, no)  # neither is None: both were chosen
+                assert yes is not None
+                assert no is not None
+                return yes | no
             case Return(passes):
-                rows = self._rows(active)
-                self.result[rows] = numpy.broadcast_to(self.columns.value(passes, active), self._count)[rows]
+                found = self.columns.value(passes, active)
+                numpy.copyto(self.result, found, where=True if active is None else active)
                 return numpy.zeros(self._count, numpy.bool_)
         return active
 
@@ -156,7 +158,8 @@ class _Run:
         values = numpy.broadcast_to(value, self._count)[rows]
         if values.dtype.kind == "f":
             values = numpy.where(numpy.isnan(values), numpy.nan, values)
-        place[(rows, *(numpy.broadcast_to(each, self._count)[rows] for each in indices))] = values.astype(place.dtype)
+        items = (rows, *(numpy.broadcast_to(each, self._count)[rows] for each in indices))
+        place[items] = values.astype(place.dtype)
 
     def _rows(self, active: Active) -> Array:
         return numpy.arange(self._count) if active is None else numpy.flatnonzero(active)

@@ -82,12 +82,14 @@ def both(active: Active, condition: Array) -> Array:
     return condition if active is None else active & condition
 
 
+def _out_of_range(length: int, where: Where) -> Callable[[Any], Any]:
+    return lambda number: arithmetic.item(range(length), int(number), where)
+
+
 class Columns:
     """What the records of one call have. `traps` are the first of each place: the index, and what raises it."""
 
-    def __init__(
-        self, leaves: dict[Leaf, Array], params: Sequence[Value], locals_: dict[int, Any], count: int
-    ) -> None:
+    def __init__(self, leaves: dict[Leaf, Array], params: Sequence[Value], locals_: dict[int, Any], count: int) -> None:
         self._leaves, self._params, self._locals, self._count = leaves, params, locals_, count
         self._bounds = Bounds()
         self._trapped: Active = None
@@ -105,7 +107,8 @@ class Columns:
             case Load(_, leaf, indices, where):
                 found = self.indices(indices, leaf.shape, where, active)
                 column = self._leaves[leaf]
-                return column[(numpy.arange(self._count), *found)] if found else column
+                rows_and_items = (numpy.arange(self._count), *found)
+                return column[rows_and_items] if found else column
             case Convert(type_, value, where):
                 return self._convert(type_, self.value(value, active), value.type, where, active)
             case Unary(_, operator, value):
@@ -135,9 +138,7 @@ class Columns:
             value = self.value(index, active)
             if not self._bounds.of(index).lies_within(0, length - 1):
                 wrong = (value < 0) | (value >= length)
-                self._trap(
-                    wrong, value, active, lambda number, n=length: arithmetic.item(range(n), int(number), where)
-                )
+                self._trap(wrong, value, active, _out_of_range(length, where))
                 value = numpy.where(wrong, 0, value)
             found.append(value)
         return found

@@ -1,7 +1,8 @@
 """One thread per process compiles programs, while they run in another form.
 
-Beside LLVM itself, which does not hold the interpreter's lock, that is the import of llvmlite and some Python. Meanwhile
-the lock changes hands every 0.2 ms instead of every 5: so a producer that publishes at full speed hardly notices.
+Beside LLVM itself, which does not hold the interpreter's lock, that is the import of llvmlite and some Python.
+Meanwhile the lock changes hands every 0.2 ms instead of every 5: so a producer that publishes at full speed hardly
+notices.
 """
 
 from __future__ import annotations
@@ -55,20 +56,25 @@ class _Compiler:
 
     def _run(self) -> None:
         while True:
-            job = self.jobs.get()()
-            if job is not None:
-                with self._serving, _quick_switches():
-                    self._serve(job)
-            del job  # or it would live until the next one comes
+            take = self.jobs.get()
+            with self._serving:
+                try:
+                    self._serve(take())
+                except Exception:
+                    _log.exception("the memory of a program that is not used any more could not be freed")
+            del take  # or what it holds would live until the next one comes
 
     def wait(self) -> None:
         """Let what is being compiled come to its end, and begin nothing more: LLVM goes with the process."""
         if self.process == os.getpid():
             self._serving.acquire(timeout=_MAX_WAIT_AT_EXIT_SECONDS)
 
-    def _serve(self, job: Request) -> None:
+    def _serve(self, job: Request | None) -> None:
+        if job is None:
+            return
         try:
-            job.code = self._code(job)
+            with _quick_switches():
+                job.code = self._code(job)
         except ImportError:
             _log.debug("no llvmlite: E-code stays interpreted; the extra `native` installs it")
         except Exception:

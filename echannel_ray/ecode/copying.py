@@ -60,7 +60,7 @@ def _default(emitter: Emitter, record: Record, path: Path, into: Place) -> tuple
 
 def _copy_items(emitter: Emitter, base: str, source: Place, target: Place) -> None:
     if source.dtype == target.dtype and _is_dense(source) and _is_dense(target):
-        size = source.dtype.itemsize * source.count
+        size = source.dtype.itemsize * source.items
         _copy_bytes(emitter, emitter.shifted(base, source.offset), emitter.shifted("%out", target.offset), size)
         return
 

@@ -15,8 +15,9 @@ from echannel_ray.ecode.program import Type
 from echannel_ray.ecode.states import DETAIL_AT
 
 IR_TYPES: Final = {Type.BOOL: "i1", Type.INT: "i64", Type.UNSIGNED: "i64", Type.FLOAT: "double"}
-NAN: Final = "0x7FF8000000000000"
-_REAL: Final = {2: "half", 4: "float", 8: "double"}
+_REAL: Final = {4: "float", 8: "double"}
+# The bits of infinity and of the NaN that is stored.
+_NANS: Final = {4: ("i32", 0x7F800000, 0x7FC00000), 8: ("i64", 0x7FF0000000000000, 0x7FF8000000000000)}
 
 
 class Module:
@@ -32,7 +33,8 @@ class Module:
         """The name of a constant of these bytes."""
         name = f"@constant{len(self.globals)}"
         text = "".join(f"\\{byte:02x}" for byte in data)
-        self.globals.append(f'{name} = private unnamed_addr constant [{len(data)} x i8] c"{text}", align 8')
+        value = f'c"{text}"' if any(data) else "zeroinitializer"
+        self.globals.append(f"{name} = private unnamed_addr constant [{len(data)} x i8] {value}, align 8")
         return name
 
 
@@ -171,18 +173,25 @@ class Emitter:
         swapped = self.put(f"call i{8 * size} @llvm.bswap.i{8 * size}(i{8 * size} {loaded})")
         self.do(f"store i{8 * size} {swapped}, ptr {target}, align 1")
 
-    def with_one_nan(self, value: str) -> str:
-        """The floating point number, or the one NaN that is stored."""
-        is_nan = self.put(f"fcmp uno double {value}, 0.0")
-        return self.put(f"select i1 {is_nan}, double {NAN}, double {value}")
+    def bits_with_one_nan(self, value: str, size: int = 8) -> str:
+        """The bits of a floating point number, or of the one NaN that is stored.
+
+        LLVM takes one NaN for as good as another, and leaves out a choice between a NaN and the number itself. So it
+        must not see where the bits come from: to it, the empty piece of assembler might do anything with them.
+        """
+        ir_type, infinity, nan = _NANS[size]
+        bits = self.put(f"bitcast {_REAL[size]} {value} to {ir_type}")
+        bits = self.put(f'call {ir_type} asm "", "=r,0"({ir_type} {bits})')
+        magnitude = self.put(f"and {ir_type} {bits}, {(1 << 8 * size - 1) - 1}")
+        is_nan = self.put(f"icmp ugt {ir_type} {magnitude}, {infinity}")
+        return self.put(f"select i1 {is_nan}, {ir_type} {nan}, {ir_type} {bits}")
 
     def _narrowed(self, value: str, size: int) -> str:
-        value = self.with_one_nan(value)
         if size == 2:
             return self.call("double_to_half", "i16", f"double {value}")
         if size == 4:
             value = self.put(f"fptrunc double {value} to float")
-        return self.put(f"bitcast {_REAL[size]} {value} to i{8 * size}")
+        return self.bits_with_one_nan(value, size)
 
     def shifted(self, base: str, offset: int, moves: list[tuple[str, int]] | None = None) -> str:
         """A pointer so many bytes on, and by indices times strides."""

@@ -27,6 +27,8 @@ class Engine:
     def __init__(self, program: Program, layout: Layout, output: Layout | None = None) -> None:
         if not program.is_fixed:
             raise ValueError("a program that reads fields of any length runs over single events: use `Interpreted`")
+        if (program.output is None) != (output is None):
+            raise ValueError("a transformation needs the layout of its output, and a filter has none")
         self._program, self._layout, self._output = program, layout, output
         self._params: Sequence[Value] | None = None
         self._recordwise = Recordwise(program, layout, output)

@@ -114,9 +114,10 @@ class Expressions:
     def store_wide(self, value: str, type_: Type, pointer: str) -> None:
         """Put a value into the state."""
         if type_ is Type.FLOAT:
-            self.emitter.do(f"store double {self.emitter.with_one_nan(value)}, ptr {pointer}, align 1")
+            value = self.emitter.bits_with_one_nan(value)
         else:
-            self.emitter.do(f"store i64 {self.emitter.convert(value, type_, Type.INT)}, ptr {pointer}, align 1")
+            value = self.emitter.convert(value, type_, Type.INT)
+        self.emitter.do(f"store i64 {value}, ptr {pointer}, align 1")
 
     def _load_wide(self, pointer: str, type_: Type) -> str:
         raw = self.emitter.put(f"load {'double' if type_ is Type.FLOAT else 'i64'}, ptr {pointer}, align 1")

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from echannel_ray.ecode.checking import Checker
 from echannel_ray.ecode.costs import MAX_COST, cost_of
+from echannel_ray.ecode.outputs import check_output
 from echannel_ray.ecode.parsing import Places, parse, tidied
 from echannel_ray.ecode.program import Program, Type, Where
 from echannel_ray.ecode.refusing import Refused, as_error
@@ -38,6 +39,9 @@ def check(
 
 def _checked(text: str, names: Names, record: Record, output: Record | None, params: Mapping[str, Type]) -> Program:
     nodes = parse(text)
+    wrong = None if output is None else check_output(output)
+    if wrong:
+        raise Refused(wrong, Where(1, 1))
     if all(isinstance(node, ast.Expr) and is_docstring(node) for node in nodes):
         raise Refused("there is nothing here: write a condition, or statements", Where(1, 1))
     counts = _assignments(nodes)

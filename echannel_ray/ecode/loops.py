@@ -49,7 +49,8 @@ trapped:
 def _survivors(itemsize: int) -> str:
     """Nothing is copied as long as all pass: then the block itself is what survives."""
     return f"""
-define i64 @survivors(ptr noalias readonly %data, i64 %count, ptr noalias %state, ptr noalias %out, ptr noalias %passed) {{
+define i64 @survivors(ptr noalias readonly %data, i64 %count, ptr noalias %state,
+                     ptr noalias %out, ptr noalias %passed) {{
 entry:
   br label %all
 all:
@@ -118,7 +119,8 @@ copies:
 
 def _transform(itemsize: int, output_size: int, template: str) -> str:
     return f"""
-define i64 @transform(ptr noalias readonly %data, i64 %count, ptr noalias %state, ptr noalias %out, ptr noalias %passed, ptr noalias %mask) {{
+define i64 @transform(ptr noalias readonly %data, i64 %count, ptr noalias %state,
+                     ptr noalias %out, ptr noalias %passed, ptr noalias %mask) {{
 entry:
   br label %head
 head:

@@ -221,7 +221,8 @@ aside:
   store i64 %wrong, ptr %status_at, align 1
   %aside_at = getelementptr i8, ptr %state, i64 {ASIDE_AT}
   %object = load ptr, ptr %aside_at, align 1
-  %answer = call ptr inttoptr (i64 {_address_of("PyObject_CallOneArg")} to ptr)(ptr %object, ptr %event)
+  %call = inttoptr i64 {_address_of("PyObject_CallFunctionObjArgs")} to ptr
+  %answer = call ptr (ptr, ...) %call(ptr %object, ptr %event, ptr null)
   ret ptr %answer
 }}
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from echannel_ray.formats.schema import (
     Text,
 )
 
+MAX_ITEMS: Final = 1_000_000
 MISSING: Final = object()  # no value that can be written down: whoever makes the record has its default
 _ZEROS: Final[dict[Type, Any]] = {Type.BOOL: False, Type.INT: 0, Type.UNSIGNED: 0, Type.FLOAT: 0.0}
 
@@ -113,12 +115,54 @@ def first_values(output: Record) -> list[Any]:
     return [_first(output, leaf) for leaf in program_outputs(output)]
 
 
+def check_output(output: Record) -> str | None:
+    """What is wrong with an output, which whoever sends a program declares: its size, or a default; None if nothing."""
+    count = sum(_count(field.type) for field in output.fields)
+    if count > MAX_ITEMS:
+        return f"an output has at most {MAX_ITEMS} items, and this one {count}"
+    for leaf in program_outputs(output):
+        try:
+            is_declared = _is_like(_first(output, leaf), leaf, leaf.shape)
+        except (ValueError, TypeError, OverflowError, KeyError, IndexError):
+            is_declared = False
+        if not is_declared:
+            return f"the default of output.{'.'.join(leaf.path)} is not what the field is declared to be"
+    return None
+
+
+def _count(type_: Any) -> int:
+    match type_:
+        case Array(item, shape):
+            return math.prod(shape) * _count(item) if min(shape, default=1) >= 0 else MAX_ITEMS + 1
+        case Record(fields):
+            return sum(_count(field.type) for field in fields)
+        case Text(int(size)) | Bytes(int(size)):
+            return 1 + size
+    return 1
+
+
+def _is_like(value: Any, leaf: Leaf, shape: tuple[int | None, ...]) -> bool:
+    if shape:
+        return type(value) is list and len(value) == shape[0] and all(_is_like(each, leaf, shape[1:]) for each in value)
+    if leaf.type in (Type.INT, Type.UNSIGNED):
+        low = -(2 ** (leaf.bits - 1)) if leaf.signed else 0
+        return type(value) is int and low <= value < low + 2**leaf.bits
+    return type(value) is (bool if leaf.type is Type.BOOL else float)
+
+
 def _first(output: Record, leaf: Leaf) -> Any:
-    field = output.field(leaf.path[0])
-    assert field is not None
-    value = zero_of(field)
+    """What one leaf is at first: as the outermost field that has a default says."""
     zero = _filled(lambda: _ZEROS[leaf.type], leaf.shape)  # type: ignore[arg-type]
-    return zero if value is MISSING else _typed(_picked(value, leaf.path[1:], zero), leaf)
+    record = output
+    for depth, name in enumerate(leaf.path, 1):
+        field = record.field(name)
+        assert field is not None
+        if field.default is None and isinstance(field.type, Record):
+            record = field.type
+            continue
+        value = zero_of(field)
+        return zero if value is MISSING else _typed(_picked(value, leaf.path[depth:], zero), leaf)
+    return zero
 
 
 def _typed(value: Any, leaf: Leaf) -> Any:
@@ -135,6 +179,7 @@ def fresh(items: list[Any], dimensions: int) -> list[Any]:
 
 def _picked(value: Any, path: tuple[str, ...], zero: Any) -> Any:
     """What lies at a path; a part that a default leaves out is zero."""
+    value = value.tolist() if hasattr(value, "tolist") else value  # of NumPy
     if isinstance(value, dict):
         return _picked(value[path[0]], path[1:], zero) if path and path[0] in value else zero
     if isinstance(value, list | tuple):
@@ -146,10 +191,10 @@ def _picked(value: Any, path: tuple[str, ...], zero: Any) -> Any:
 def assembler(program: Program) -> Callable[[list[Any], Callable[[tuple[str, ...]], Any]], dict[str, Any]]:
     """What makes values by field names of what a run gave, and of the fields of the event (by path) that it copies."""
     assert program.output is not None
-    record, leaves, targets = program.output, program_outputs(program.output), copied(program)
+    template, leaves, targets = _named(program.output), program_outputs(program.output), copied(program)
 
     def assemble(values: list[Any], field_of: Callable[[tuple[str, ...]], Any]) -> dict[str, Any]:
-        output = _named(record)
+        output: dict[str, Any] = _renewed(template)
         for leaf, value in zip(leaves, values[: len(leaves)], strict=True):
             _place(output, leaf.path, value)
         for target, source in zip(targets, values[len(leaves) :], strict=True):
@@ -158,6 +203,13 @@ def assembler(program: Program) -> Callable[[list[Any], Callable[[tuple[str, ...
         return output
 
     return assemble
+
+
+def _renewed(value: Any) -> Any:
+    """A copy of dicts and lists, however nested."""
+    if type(value) is dict:
+        return {name: _renewed(each) for name, each in value.items()}
+    return [_renewed(each) for each in value] if type(value) is list else value
 
 
 def _named(record: Record) -> dict[str, Any]:

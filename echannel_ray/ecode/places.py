@@ -51,7 +51,7 @@ class Place(NamedTuple):
         return self.dtype.byteorder == (">" if sys.byteorder == "little" else "<")
 
     @property
-    def count(self) -> int:
+    def items(self) -> int:
         """How many scalars there are."""
         return prod(self.shape)
 
@@ -86,9 +86,18 @@ def place_of_leaf(layout: Layout, leaf: Leaf) -> Place | None:
     name = ".".join(leaf.path)
     if place.shape != leaf.shape:
         raise Unfit(f"{name} has the shape {place.shape} here, and {leaf.shape} in the schema")
-    if place.dtype.kind not in _KINDS[leaf.type]:
-        raise Unfit(f"{name} is {place.dtype.str} here, which is no {leaf.type.value}")
+    if place.dtype.kind not in _KINDS[leaf.type] or not _is_as_narrow(place.dtype, leaf):
+        raise Unfit(f"{name} is {place.dtype.str} here, which is no {leaf.type.value} of {leaf.bits} bits")
     return place
+
+
+def _is_as_narrow(dtype: numpy.dtype[Any], leaf: Leaf) -> bool:
+    """Whether all whole numbers that can stand there can stand in the leaf: indices go unchecked for that reason."""
+    if leaf.type is not Type.INT or dtype.kind == "b":
+        return True
+    if dtype.kind == "u":
+        return 8 * dtype.itemsize + leaf.signed <= leaf.bits
+    return leaf.signed and 8 * dtype.itemsize <= leaf.bits
 
 
 def terminals(layout: Layout, path: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -117,12 +126,14 @@ def _dtype(field: LaidOut) -> numpy.dtype[Any]:
         dtype = numpy.dtype(field.code)
     except (TypeError, ValueError, SyntaxError):
         raise Unfit(f"{field.name} has the code {field.code!r}, which NumPy does not know") from None
-    if dtype.itemsize not in _SIZES.get(dtype.kind, (dtype.itemsize,)) or dtype.kind not in "biufcMmSUV":
+    sizes = _SIZES.get(dtype.kind, (dtype.itemsize or 1,))
+    if dtype.itemsize not in sizes or dtype.kind not in "biufcMmSUV":
         raise Unfit(f"{field.name} has the code {field.code!r}, which no record has")
     return dtype
 
 
 def strides_of(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Those of an array whose items lie one behind the other."""
     strides: tuple[int, ...] = ()
     for length in reversed(shape):
         strides = (itemsize, *strides)
@@ -140,12 +151,18 @@ def default_at(record: Record, path: tuple[str, ...]) -> Any:
         if field is None:
             return None
         if field.default is not None:
-            value = plain.decode(field.default)
-            for below in path[depth:]:
-                value = value.get(below) if isinstance(value, dict) else None
-            return value
+            return _entered(plain.decode(field.default), path[depth:])
         type_ = field.type
     return None
+
+
+def _entered(value: Any, path: tuple[str, ...]) -> Any:
+    """What names lead to, in each item of an array."""
+    if not path:
+        return value
+    if isinstance(value, list | tuple):
+        return [_entered(each, path) for each in value]
+    return _entered(value.get(path[0]), path[1:]) if isinstance(value, dict) else None
 
 
 def _shaped(value: Any, shape: tuple[int | None, ...], type_: Type) -> Any:

@@ -1,7 +1,7 @@
 """What the code that programs are compiled to calls, as LLVM IR: only those that a program uses become part of it.
 
-Their names begin with `ecode.`, which no function of the C library has: LLVM takes a function that is called `remainder`
-for the one that it knows, and works out what that would give.
+Their names begin with `ecode.`, as those of no function of the C library do: LLVM takes a function that is called
+`remainder` for the one that it knows, and works out what that would give.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ define internal double @ecode.half_to_double(i16 %h) alwaysinline {
 }
 """
 
-# Rounds to the nearest, ties to even. Below 2**-14 the numbers are equally spaced: adding 2**28 and taking it away again
-# rounds to a multiple of 2**-24. Elsewhere 42 bits of the fraction go.
+# Rounds to the nearest, ties to even. Below 2**-14 the numbers are equally spaced: adding 2**28 rounds
+# to a multiple of 2**-24. Elsewhere 42 bits of the fraction go.
 _DOUBLE_TO_HALF: Final = """
 define internal i16 @ecode.double_to_half(double %x) alwaysinline {
   %bits = bitcast double %x to i64

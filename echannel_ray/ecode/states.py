@@ -1,10 +1,10 @@
 """The block of memory that native code works on beside the records: parameters, static variables, how it ended.
 
-    0   the address of the Python object that is called where an event is run alone and something is wrong
-    8   what was wrong: 0 for an argument that is no such event, else the number of a trap, plus 2
-    16  the number that was wrong: an index, say
-    24  the parameters, 16 bytes each: the value, or the address and length of a text in UTF-32
-        the static variables, 8 bytes for each value and item
+* at 0, the address of the Python object that is called where an event is run alone and something is wrong;
+* at 8, what was wrong: 0 for an argument that is no such event, else the number of a trap, plus 2;
+* at 16, the number that was wrong: an index, say;
+* at 24, the parameters, 16 bytes each: the value, or the address and length of a text in UTF-32;
+* then the static variables, 8 bytes for each value and item.
 """
 
 from __future__ import annotations
@@ -92,9 +92,7 @@ class State:
         flat = iter(self._statics.unpack(ctypes.string_at(self.address + self._statics_at, self._statics.size)))
         values: list[Value | list[Value]] = []
         for each in self._program.statics:
-            read = [
-                bool(item) if each.type is Type.BOOL else item for item in islice(flat, max(each.length, 1))
-            ]
+            read = [bool(item) if each.type is Type.BOOL else item for item in islice(flat, max(each.length, 1))]
             values.append(read if each.length else read[0])
         return values
 

@@ -1,7 +1,7 @@
 """Texts and bytes as native code compares them: in place, whatever their size and byte order.
 
-NULs at the end don't count, be they what fills a field's place or part of a constant: the shorter text is compared as if
-NULs followed it.
+NULs at the end don't count, be they what fills a field's place or part of a constant: the shorter text is compared as
+if NULs followed it.
 """
 
 from __future__ import annotations

@@ -55,6 +55,10 @@ def plain_type(type_: Any) -> Any:
 
 
 def _cast(column: Column, type_: Any) -> Column:
+    if str(column.type).startswith("run_end_encoded"):
+        import pyarrow.compute as pc
+
+        column = pc.run_end_decode(column)
     return column if column.type == type_ else column.cast(type_)
 
 
@@ -113,6 +117,11 @@ def read_batch(format: Format, block: Block, count: int) -> Batch:  # noqa: A002
         raise ValueError(f"a block of {count} records is a record batch of {batch.num_rows} rows")
     if batch.schema.names != list(format.record.names):
         raise ValueError("a format's Arrow schema does not fit its schema")
+    for field, column in zip(format.record.fields, batch.columns, strict=True):
+        try:
+            _check_nulls(column, field.type, field.name)
+        except NotSerialisable as error:
+            raise ValueError(f"a block has nulls in its field {error.facts['path']!r}, where none may be") from None
     return batch
 
 

@@ -25,6 +25,8 @@ def _values(column: Column, type_: schema.Type) -> Sequence[Any]:
             return _values_or_none(column, type_.item)
         case schema.Timestamp() | schema.Duration():
             return _plain_values(column.cast(pa.int64()), type_)
+        case schema.Float(bits=16):
+            return _plain_values(column.cast(pa.float32()), type_)  # else they may be NumPy's scalars
         case schema.Record():
             return list(zip(*map(_values, column.flatten(), (field.type for field in type_.fields)), strict=True))
         case schema.List() | schema.Array():
@@ -88,6 +90,8 @@ def _for_arrow(value: Any, type_: schema.Type) -> Any:
             return {field.name: _for_arrow(value[field.name], field.type) for field in type_.fields}
         case schema.Uuid():
             return value.bytes
+        case schema.Timestamp(unit="ns") | schema.Duration(unit="ns"):
+            return int(value.astype("i8"))  # NumPy's have no zone, and Arrow's may
         case schema.Timestamp(zone=None):
             if value.tzinfo is None:
                 raise ValueError("a datetime without a time zone has no place in a column of those with one")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from echannel_ray.formats import layouts, schema
 from echannel_ray.formats.annotated import GENERIC
 from echannel_ray.formats.arrow import adopted, read_batch
 from echannel_ray.formats.arrow_rows import batch_of_rows
 from echannel_ray.formats.arrow_types import schema_of_record
+from echannel_ray.formats.extension import lossless
 from echannel_ray.formats.makers import maker_of
 from echannel_ray.formats.schema import Format, Record
-from echannel_ray.formats.sources import array_of, values_of_many, values_of_one
+from echannel_ray.formats.sources import Block, array_of, tuples_of, values_of_one
 from echannel_ray.formats.texts import type_text
 from echannel_ray.formats.writing import writer_of
-
-Block: TypeAlias = bytes | bytearray | memoryview
 
 
 class Columns(Protocol):
@@ -29,12 +28,19 @@ class Columns(Protocol):
         """One batch of a block of records."""
 
 
-def columns_of(target: Any, record: Record, kind: Literal["numpy", "arrow"]) -> Columns:
+def columns_of(target: Any, record: Record, kind: str) -> Columns:
     """What makes batches of the kind; `ValueError` naming the field that has no place in one."""
     if kind == "numpy":
         return NumpyColumns(target if hasattr(target, "newbyteorder") else None, record)
     is_schema = not isinstance(target, type) and hasattr(target, "pandas_metadata")
     return ArrowColumns(target if is_schema else None, record)
+
+
+def _check_fit(source: Record, target: Record) -> None:
+    """`ValueError` where not every record of the source is one of the target."""
+    misfit = lossless(source, target)
+    if misfit is not None:
+        raise ValueError(f"records that come are not what was asked for: {misfit}")
 
 
 class NumpyColumns:
@@ -65,9 +71,10 @@ class NumpyColumns:
     def of_block(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
         """One array of a block of records: a view of it, where the layout is the same."""
         if format.encoding != schema.LAYOUT:
-            return self._of_rows(format, values_of_many(format)(block, count), count)
+            return self._of_rows(format, tuples_of(format, block, count), count)
         last, dtype, convert = self._last
         if format is not last:  # to find it by its hash takes longer than to convert a record
+            _check_fit(format.record, self._record)
             dtype = layouts.source_dtype(format)
             convert = layouts.conversion(format, self._dtype, self._record)
             self._last = format, dtype, convert
@@ -99,10 +106,11 @@ class ArrowColumns:
     def of_block(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
         """One record batch of a block: its own columns, where the schema is the same."""
         if format.encoding == schema.ARROW:
+            _check_fit(format.record, self._record)
             batch = adopted(read_batch(format, block, count), self._schema)
             if batch is not None:
                 return batch
-        return self._of_rows(format, values_of_many(format)(block, count))
+        return self._of_rows(format, tuples_of(format, block, count))
 
     def _of_rows(self, format: Format, rows: Any) -> Any:  # noqa: A002
         make = maker_of(format.record, self._record, GENERIC)

@@ -21,7 +21,7 @@ def lay_out(data: bytes, views: list[memoryview]) -> list[bytes | memoryview]:
     """The payload in segments: memory that nobody can change is used where it is, all other is copied now."""
     lengths = [view.nbytes for view in views]
     header = struct.pack(f"<{2 + len(views)}Q", len(views), len(data), *lengths)
-    frozen = [_is_frozen(view) for view in views]
+    frozen = [is_frozen(view) for view in views]
     segments: list[bytes | memoryview] = [header, data]
     end = len(header) + len(data)
     # Without frozen buffers one join makes the only copy, straight into a contiguous payload.
@@ -59,7 +59,7 @@ def split(payload: bytes | memoryview) -> tuple[memoryview, list[memoryview]]:
     return data, views
 
 
-def _is_frozen(view: memoryview) -> bool:
+def is_frozen(view: memoryview) -> bool:
     """Whether nobody can change this memory.
 
     That the view is read-only says little: pandas hands out read-only views of memory that it then changes. So the

@@ -13,6 +13,7 @@ from echannel_ray.formats import schema
 from echannel_ray.formats.schema import Layout, Record
 
 _UTF_32: Final = f"utf-32-{sys.byteorder[0]}e"
+_MAX_LETTERS: Final = 1 << 22
 _NATIVE: Final = "<" if sys.byteorder == "little" else ">"
 
 
@@ -43,6 +44,8 @@ def _codes(layout: Layout, record: Record) -> str | None:
             size = struct.calcsize(f"={inner}") if inner is not None else 0
         if inner is None:
             return None
+        if len(inner) > 1 and len(inner) * count > _MAX_LETTERS:  # a layout from outside could ask for gigabytes
+            raise ValueError(f"field {field.name!r} has {count} items of several values each, which is too many")
         codes.append(f"{place.offset - end}x" if place.offset > end else "")
         codes.append(f"{count}{inner}" if len(inner) == 1 and place.shape else inner * count)
         end = place.offset + size * count

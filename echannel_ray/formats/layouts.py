@@ -104,8 +104,11 @@ def format_of_dtype(dtype: np.dtype[Any], record: Record) -> Format:
 
 def source_dtype(format: Format) -> np.dtype[Any]:  # noqa: A002
     """The dtype of records in this format; `ValueError` where its layout and its schema speak of different things."""
-    assert format.layout is not None
+    if format.layout is None:
+        raise ValueError("a format lacks its layout")
     dtype = dtype_of(format.layout)
+    if not dtype.itemsize:
+        raise ValueError("records of no bytes can't be counted")
     if not _is_same_apart_from_order(dtype, natural(format.record)):
         raise ValueError("a format's layout does not fit its schema")
     return dtype
@@ -146,26 +149,37 @@ def _conversion(source: np.dtype[Any], target: np.dtype[Any], defaults: Record |
 
     if layout_of(source) == layout_of(target):
         return lambda array: array
-    blank = _blank(target, defaults, source)
+    blank = np.zeros((), target)
+    has_defaults = _fill(blank, source, defaults)
     steps = [step for run in _runs(_leaves(source, target, "", 0, 0)) for step in _merged(run)]
-    covered = sum(step.target.itemsize * step.items for step in steps) == target.itemsize
+    is_covered = _covers(steps, target.itemsize)
     taken = _view([(step.source, step.items, step.source_offset) for step in steps], source.itemsize)
     put = _view([(step.target, step.items, step.target_offset) for step in steps], target.itemsize)
-    copies = [(f"f{i}", _copier(step)) for i, step in enumerate(steps)]
+    copies = [(f"f{i}", _copier(step, defaults)) for i, step in enumerate(steps)]
 
     def convert(array: Records) -> Records:
-        if covered:
+        if is_covered:
             made = np.empty(len(array), target)
-        elif blank is None:
-            made = np.zeros(len(array), target)
-        else:
+        elif has_defaults:
             made = np.full(len(array), blank, target)
+        else:
+            made = np.zeros(len(array), target)
         places, values = made.view(put), array.view(taken)
         for name, copy in copies:
             copy(places[name], values[name])
         return made
 
     return convert
+
+
+def _covers(steps: list[_Step], itemsize: int) -> bool:
+    """Whether every byte of a record is written, each once."""
+    end = 0
+    for step in steps:
+        if step.target_offset != end:
+            return False
+        end += step.target.itemsize * step.items
+    return end == itemsize
 
 
 def _view(places: list[tuple[np.dtype[Any], int, int]], itemsize: int) -> np.dtype[Any]:
@@ -187,7 +201,7 @@ def _leaves(source: np.dtype[Any], target: np.dtype[Any], path: str, taken: int,
     assert source.fields is not None
     assert target.fields is not None
     for name, (inner, offset, *_) in sorted(target.fields.items(), key=lambda each: each[1][1]):
-        if name not in source.fields:
+        if name not in source.fields or not inner.itemsize:
             continue
         mine, my_offset, *_ = source.fields[name]
         here = f"{path}{name}"
@@ -251,6 +265,7 @@ def _continues(last: _Step, leaf: _Step) -> bool:
         return distance == last.target_offset - last.source_offset and leaf.source_offset >= _source_end(last)
     return (
         (last.source, last.target) == (leaf.source, leaf.target)
+        and leaf.source.names is None  # records have defaults of their own
         and leaf.source_offset == _source_end(last)
         and leaf.target_offset == last.target_offset + last.target.itemsize * last.items
     )
@@ -274,9 +289,9 @@ def _merged(run: list[_Step]) -> list[_Step]:
     return run
 
 
-def _copier(step: _Step) -> Callable[[Any, Any], None]:
+def _copier(step: _Step, defaults: Record | None) -> Callable[[Any, Any], None]:
     if step.source.names is not None:
-        inner = _conversion(step.source, step.target, None)
+        inner = _conversion(step.source, step.target, _inside(step.path, defaults))
 
         def copy_records(places: Any, values: Any) -> None:
             places[...] = inner(values.reshape(-1)).reshape(places.shape)
@@ -291,6 +306,18 @@ def _copier(step: _Step) -> Callable[[Any, Any], None]:
     return copy
 
 
+def _inside(path: str, defaults: Record | None) -> Record | None:
+    """What the defaults say of the records of an array."""
+    type_: Any = defaults
+    for name in path.split(".") if defaults is not None else ():
+        field = type_.field(name)
+        type_ = field.type if field is not None else None
+        type_ = type_.item if isinstance(type_, schema.Array) else type_
+        if not isinstance(type_, Record):
+            return None
+    return type_  # type: ignore[no-any-return]
+
+
 def _copy_times(step: _Step, places: Any, values: Any) -> None:
     """NumPy would let a count that a finer unit has no place for wrap around."""
     import numpy as np
@@ -302,17 +329,27 @@ def _copy_times(step: _Step, places: Any, values: Any) -> None:
     places[...] = converted
 
 
-def _blank(target: np.dtype[Any], defaults: Record | None, source: np.dtype[Any]) -> Any:
-    """A record of the target with the defaults of what the source lacks, or None where there are none."""
-    import numpy as np
+def _fill(blank: Any, source: np.dtype[Any], defaults: Record | None) -> bool:
+    """Put the defaults of what the source lacks into a record of the target; whether there are any."""
+    is_filled = False
+    for field in defaults.fields if defaults is not None else ():
+        place = blank[field.name]
+        if field.name not in (source.names or ()):
+            if field.default is not None:
+                _assign(place, plain.decode(field.default))
+                is_filled = True
+        elif place.dtype.names is not None and not place.shape:
+            assert isinstance(field.type, Record)
+            is_filled |= _fill(place, source[field.name], field.type)
+    return is_filled
 
-    assert source.names is not None
-    assert target.names is not None
-    blank = np.zeros((), target)
-    found = False
-    for name in target.names:
-        field = defaults.field(name) if defaults is not None else None
-        if field is not None and name not in source.names and field.default is not None:
-            blank[name] = plain.decode(field.default)
-            found = True
-    return blank if found else None
+
+def _assign(place: Any, value: Any) -> None:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            _assign(place[name], each)
+    elif place.dtype.names is not None:  # an array of records
+        for index, each in enumerate(value):
+            _assign(place[index : index + 1].reshape(place.shape[1:]), each)
+    else:
+        place[...] = value

@@ -78,18 +78,18 @@ def _named_tuple(cls: Any, values: dict[str, str], names: dict[str, Any], given:
 
 
 def _dataclass(cls: Any, values: dict[str, str], names: dict[str, Any], given: list[str]) -> _Lines:
-    names.update(cls=cls, put=_put, new=cls.__new__)
+    names.update(cls=cls, new=cls.__new__)
     lines = ["made = new(cls)"]
-    in_dict = {}
+    in_dict = []
     for name, value in values.items():
         slot = inspect.getattr_static(cls, name, None)
         if isinstance(slot, types.MemberDescriptorType):
             names[f"set_{name}"] = slot.__set__
             lines.append(f"set_{name}(made, {value})")
         else:
-            in_dict[name] = value
+            in_dict.append(f"state[{name!r}] = {value}")  # past `__setattr__`, which may refuse
     if in_dict:
-        lines.append(f"put(made, '__dict__', {_dict_text(in_dict)})")
+        lines += ["state = made.__dict__", *in_dict]
     return [*lines, "return made"]
 
 

@@ -22,6 +22,7 @@ _POSITIVE = Annotated[int, msgspec.Meta(ge=1)]
 _ALL_KINDS: Final = bytes((PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE, RECORD, BLOCK))
 _TYPED: Final = frozenset({RECORD, BLOCK})
 _TOKEN_BYTES: Final = 8
+_BYTES: Final = frozenset({bytes, memoryview})
 _MIN_SEGMENT_BYTES: Final = 4096  # below, to copy is cheaper than to have one more piece
 
 
@@ -104,14 +105,14 @@ def encode_in_segments(
     stamp: float,
     events: Sequence[Any],
     tokens: bytes = b"",
-) -> list[bytes]:
+) -> list[bytes | memoryview]:
     """The same body in pieces, with large events uncopied among them."""
     head = bytearray(_encode((control, streams, firsts, counts, marks, kinds, delivery, stamp)))
     head[0] += 2 if tokens else 1  # of how many the outermost array is
     head += _array_head(len(events))
-    segments: list[bytes] = []
+    segments: list[bytes | memoryview] = []
     for event in events:
-        if type(event) is bytes and len(event) >= _MIN_SEGMENT_BYTES:
+        if type(event) in _BYTES and len(event) >= _MIN_SEGMENT_BYTES:
             head += b"\xc6" + len(event).to_bytes(4, "big")
             segments += bytes(head), event
             head.clear()

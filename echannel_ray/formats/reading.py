@@ -7,7 +7,7 @@ how these become records of the class that was asked for. Where sender and consu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from echannel_ray.formats import generic
 from echannel_ray.formats.annotated import GENERIC
@@ -15,7 +15,7 @@ from echannel_ray.formats.batches import NumpyColumns, columns_of
 from echannel_ray.formats.makers import maker_of
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.formats.schema import Format, Record
-from echannel_ray.formats.sources import Block, values_of_many, values_of_one
+from echannel_ray.formats.sources import Block, nester_of, values_of_many, values_of_one
 from echannel_ray.formats.writing import writer_of
 
 
@@ -23,18 +23,19 @@ class _Plan(NamedTuple):
     """How records of one format become events: they are read one by one or by the block, and then made."""
 
     read_one: Callable[[Any], Any]
+    make_one: Callable[[Any], Any]
     read_rows: Callable[[Block, int], Any]
-    make: Callable[[Any], Any]
+    make_row: Callable[[Any], Any]
 
 
 class Reader:
     """Makes events of what comes in, for one subscription: of the `target` that it asked for, whose schema is `record`.
 
     `target` is a class of events, a dtype, a `pyarrow.Schema`, or None for a `Record` of each event. With `batches`
-    whole blocks become one array or record batch; `ValueError` where records of the schema can't be columns so.
+    ("numpy" or "arrow") a block becomes one array or record batch; `ValueError` where such records can't be columns.
     """
 
-    def __init__(self, target: Any, record: Record, batches: Literal["numpy", "arrow"] | None = None) -> None:
+    def __init__(self, target: Any, record: Record, batches: str | None = None) -> None:
         self.batches = batches
         self._record = record
         self._class = target if isinstance(target, type) else GENERIC
@@ -50,7 +51,12 @@ class Reader:
             plan = self._plan(format)
         except Exception as error:
             return [Undecodable(error, payload) for payload in payloads]
-        read, make = plan.read_one, plan.make
+        if self._arrays is not None and len(payloads) > 1:
+            try:
+                return list(self._arrays.of_payloads(format, payloads))  # one conversion for all
+            except Exception:
+                pass  # which of them it was, is seen one by one
+        read, make = plan.read_one, plan.make_one
         events: list[Any] = []
         for payload in payloads:
             try:
@@ -62,7 +68,7 @@ class Reader:
     def rows(self, format: Format, block: Block, count: int) -> list[Any]:  # noqa: A002
         """An event of each record of a block, in the same way; `ValueError` where it is no block of so many."""
         plan = self._plan(format)
-        make = plan.make
+        make = plan.make_row
         events: list[Any] = []
         for values in plan.read_rows(block, count):
             try:
@@ -74,12 +80,12 @@ class Reader:
     def batch(self, format: Format, payloads: Sequence[bytes]) -> Any:  # noqa: A002
         """One array or record batch of payloads of a record each; `ValueError` where one is none."""
         assert self._columns is not None
-        return self._columns.of_payloads(format, payloads)
+        return _checked(self._columns.of_payloads, format, payloads)
 
     def batch_of_block(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
         """One array or record batch of a block; without a copy where it is as it was asked for."""
         assert self._columns is not None
-        return self._columns.of_block(format, block, count)
+        return _checked(self._columns.of_block, format, block, count)
 
     def is_target(self, event: Any) -> bool:
         """Whether an event is already of the type that was asked for."""
@@ -111,7 +117,18 @@ class Reader:
         if self._arrays is not None:
             return _of_arrays(self._arrays, format)
         make = maker_of(format.record, self._record, self._class)
-        return _Plan(values_of_one(format), values_of_many(format), make)
+        nest = nester_of(format)
+        make_row = make if nest is None else lambda values: make(nest(values))
+        return _Plan(values_of_one(format), make, values_of_many(format), make_row)
+
+
+def _checked(make: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return make(*arguments)
+    except ValueError:
+        raise
+    except Exception as error:  # of whichever library
+        raise ValueError(f"records that came can't be a batch: {error}") from error
 
 
 def _of_arrays(arrays: NumpyColumns, format: Format) -> _Plan:  # noqa: A002
@@ -127,7 +144,7 @@ def _of_arrays(arrays: NumpyColumns, format: Format) -> _Plan:  # noqa: A002
             size = len(block) // count
             return [block[start : start + size] for start in range(0, len(block), size)]
 
-    def make(record: Any) -> Any:
+    def make_row(record: Any) -> Any:
         return read_one(record) if isinstance(record, bytes | bytearray | memoryview) else record
 
-    return _Plan(read_one, read_rows, make)
+    return _Plan(read_one, lambda record: record, read_rows, make_row)

@@ -31,10 +31,10 @@ def values_of_one(format: Format) -> ReadOne:  # noqa: A002
 
 
 def values_of_many(format: Format) -> ReadMany:  # noqa: A002
-    """What reads a block of records, one behind the other."""
+    """What reads a block of records, one behind the other; what `nester_of` makes is still to be applied to each."""
     if format.encoding == schema.LAYOUT:
         native, packed = _native(format)
-        return functools.partial(_laid_out, native, packed, flat.nester(format.record), layouts.source_dtype(format))
+        return functools.partial(_laid_out, native, packed, layouts.source_dtype(format))
     if format.encoding == schema.ARROW:
         return lambda block, count: rows_of(read_batch(format, block, count), format.record)
     return functools.partial(_refuse, "records in msgpack are no block")
@@ -56,7 +56,7 @@ def array_of(dtype: Any, block: Block, count: int) -> Any:
 def _native(format: Format) -> tuple[Callable[[Block, int], bytes] | None, Any]:  # noqa: A002
     """What makes bytes that `struct` can read of those in the format (None: they are), and the `Struct`."""
     dtype = layouts.source_dtype(format)
-    assert format.layout is not None
+    assert format.layout is not None  # or `source_dtype` had raised
     packed = flat.struct_of(format.layout, format.record)
     if packed is not None:
         return None, packed
@@ -66,8 +66,19 @@ def _native(format: Format) -> tuple[Callable[[Block, int], bytes] | None, Any]:
     return lambda block, count: convert(array_of(dtype, block, count)).tobytes(), packed
 
 
-def _laid_out(native: Any, packed: Any, nest: Any, dtype: Any, block: Block, count: int) -> Iterable[Any]:
+def _laid_out(native: Any, packed: Any, dtype: Any, block: Block, count: int) -> Iterable[Any]:
     if len(block) != count * dtype.itemsize:
         raise ValueError(f"a block of {count} records has {len(block)} bytes, not {count * dtype.itemsize}")
-    values = packed.iter_unpack(block if native is None else native(block, count))
-    return values if nest is None else map(nest, values)
+    return packed.iter_unpack(block if native is None else native(block, count))  # type: ignore[no-any-return]
+
+
+def nester_of(format: Format) -> Callable[[Any], Any] | None:  # noqa: A002
+    """What makes the tuple of a record's values of what was read from a block; None where it is one."""
+    return flat.nester(format.record) if format.encoding == schema.LAYOUT else None
+
+
+def tuples_of(format: Format, block: Block, count: int) -> Iterable[Any]:  # noqa: A002
+    """The records of a block as tuples of values."""
+    rows = values_of_many(format)(block, count)
+    nest = nester_of(format)
+    return rows if nest is None else map(nest, rows)

@@ -33,7 +33,8 @@ def validator_of(event_class: Any) -> Validate:
 
 
 def _validate(event: Any, name: str, path: str) -> None:
-    look, fields = _looking(type(event))
+    cls: Any = type(event)
+    look, fields = _looking(cls)
     # Both libraries take an instance inside for valid, since it was when it was made.
     for field in fields:
         for step, inner in _instances(getattr(event, field, None), field):

@@ -286,7 +286,7 @@ class Branch:
         for child in self.children:
             child.advance()
 
-    def emit_block(self, kind: int, block: bytes, count: int) -> None:
+    def emit_block(self, kind: int, block: bytes | memoryview, count: int) -> None:
         """A block of records."""
         stream = self.outlet.stream
         if stream.groups or stream.laggards or stream.overflow in (DROP_NEWEST, DROP_OLDEST):

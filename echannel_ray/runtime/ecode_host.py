@@ -235,7 +235,7 @@ class EcodeHost(Host):
 
     def _emit_block(self, kind: int, block: Any, count: int) -> None:
         if count:
-            self._branch.emit_block(kind, block if isinstance(block, bytes) else bytes(block), count)
+            self._branch.emit_block(kind, block, count)
 
     # ---- all others ----
 

@@ -43,7 +43,7 @@ def hand_over(
     return accepted
 
 
-def hand_over_block(outlet: Outlet, kind: int, block: bytes, count: int, first: int) -> None:
+def hand_over_block(outlet: Outlet, kind: int, block: bytes | memoryview, count: int, first: int) -> None:
     """Hand many records to consumers of this process; no policy drops them."""
     for mailbox in outlet.local:
         turn = outlet.turns[mailbox.number]

@@ -101,7 +101,7 @@ class Outlet:
 
     # ---- blocks of records ----
 
-    def send_block(self, kind: int, block: bytes, count: int, size_bytes: int) -> None:
+    def send_block(self, kind: int, block: bytes | memoryview, count: int, size_bytes: int) -> None:
         """Many records at once, which leave at once. No group and no laggard may be among the consumers."""
         stream = self.stream
         if stream.closed or stream.deleted:

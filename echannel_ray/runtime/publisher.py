@@ -29,7 +29,7 @@ from echannel_ray.runtime.waiting import deadline_of
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
     from echannel_ray.runtime.inline import InlineHost
-    from echannel_ray.runtime.records import RecordEncoder
+    from echannel_ray.runtime.records import Data, RecordEncoder
 
 _LARGEST_SMALL_BYTES = SMALL_BYTES + OVERHEAD_BYTES
 _FREQUENT_TICKS = 3
@@ -330,7 +330,7 @@ class Publisher:
             complete &= publish(event)
         return complete
 
-    def _publish_block(self, kind: int, data: memoryview, count: int) -> bool:
+    def _publish_block(self, kind: int, data: Data, count: int) -> bool:
         """Many records at once, as soon as there is room for all of them."""
         size = len(data) + OVERHEAD_BYTES
         stream = self.stream
@@ -359,8 +359,7 @@ class Publisher:
             complete &= self._publish(NOTHING, None, each)
         return complete
 
-    def _send_block(self, kind: int, data: memoryview, count: int, size: int) -> None:
-        block = bytes(data)  # the caller may change it when this has returned
+    def _send_block(self, kind: int, block: Data, count: int, size: int) -> None:
         if self.has_branches:
             self.branches.feed(Chunk(kind, [block], None, size, count=count))
         if self.outlet.has_consumers:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
 from echannel_ray.formats import known, schema, types
+from echannel_ray.formats.buffers import is_frozen
 from echannel_ray.formats.events import BLOCK, OVERHEAD_BYTES, RECORD, encode
 from echannel_ray.formats.reading import Reader
 from echannel_ray.formats.writing import array_format, batch_block, batch_format, block_of, validator_of, writer_of
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
 
 Encoded = tuple[int, Any, int]
+Data = bytes | memoryview
 
 # Of a block: packs of this size keep all processes on the way busy, and a window holds many.
 BLOCK_BYTES = 128 << 10
@@ -130,9 +132,9 @@ class RecordEncoder:
         for payload_kind, payload in split(kind, block, count):
             yield payload_kind, payload, len(payload) + OVERHEAD_BYTES
 
-    def blocks(self, events: Any) -> Iterator[tuple[int, memoryview, int]] | None:
+    def blocks(self, events: Any) -> Iterator[tuple[int, Data, int]] | None:
         """A structured array or record batch as (kind, bytes, count), in pieces that fit into packs; None where it is
-        neither, and has to be published event by event.
+        neither, and has to be published event by event. Nobody can change the bytes: what somebody could is copied.
         """
         dtype = getattr(events, "dtype", None)
         if getattr(dtype, "names", None):
@@ -141,12 +143,15 @@ class RecordEncoder:
             return self._batch_blocks(events)
         return None
 
-    def _array_blocks(self, array: Any) -> Iterator[tuple[int, memoryview, int]]:
+    def _array_blocks(self, array: Any) -> Iterator[tuple[int, Data, int]]:
         kind = typed(BLOCK, self._token_of_array(array.dtype))
         size = array.dtype.itemsize
         block = block_of(array)
+        keep = is_frozen(block)
         step = max(1, BLOCK_BYTES // size) * size
-        return ((kind, block[at : at + step], min(step, len(block) - at) // size) for at in range(0, len(block), step))
+        for at in range(0, len(block), step):
+            piece = block[at : at + step]
+            yield kind, piece if keep else bytes(piece), len(piece) // size
 
     def _token_of_array(self, dtype: Any) -> int:
         token = self._kinds.get(dtype)
@@ -156,7 +161,7 @@ class RecordEncoder:
             token = self._kinds[dtype] = format.token
         return token
 
-    def _batch_blocks(self, batch: Any) -> Iterator[tuple[int, memoryview, int]]:
+    def _batch_blocks(self, batch: Any) -> Iterator[tuple[int, Data, int]]:
         token = self._kinds.get(batch.schema)
         if token is None:
             format = batch_format(batch.schema, types.schema_of(batch.schema))  # noqa: A001
@@ -168,7 +173,7 @@ class RecordEncoder:
             step = max(1, BLOCK_BYTES // each_bytes)
             for at in range(0, piece.num_rows, step):
                 part = piece.slice(at, step)
-                yield typed(BLOCK, token), memoryview(batch_block(part)), part.num_rows
+                yield typed(BLOCK, token), bytes(batch_block(part)), part.num_rows
 
 
 def split(kind: int, block: Any, count: int) -> Iterator[tuple[int, bytes]]:

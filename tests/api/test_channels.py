@@ -56,9 +56,8 @@ def test_types(near, name, event_type):
     reflected = ask(near, lambda party: (ec.channel(name).event_type, ec.channel(name).schema()))
     assert reflected == (None, channel.schema())
     assert ec.channel(name, event_type).schema() == channel.schema()
-    if event_type is not Model:
-        with pytest.raises(ec.TypeMismatch):
-            ec.channel(name, Model)
+    if event_type is not DTYPE:  # whose texts have a fixed length
+        assert ec.channel(name, Model).schema() == channel.schema()
 
 
 def test_type_mismatch_says_which_field(name):
@@ -71,10 +70,9 @@ def test_type_mismatch_says_which_field(name):
         ec.channel(name, other(int))
     error = pickle.loads(pickle.dumps(caught.value))
     assert (error.channel, error.field, error.expected, error.got) == (name, "price", "float", "int")
-    with pytest.raises(ec.TypeMismatch, match="volume"):
-        ec.channel(name, dataclasses.make_dataclass("Trade", [("symbol", str), ("price", float), ("volume", int)]))
+    # Neither a producer, which needs the price, nor a consumer, which would miss the volume.
     with pytest.raises(ec.TypeMismatch, match="price"):
-        ec.channel(name, dataclasses.make_dataclass("Trade", [("symbol", str)]))
+        ec.channel(name, dataclasses.make_dataclass("Trade", [("symbol", str), ("volume", int)]))
 
 
 def test_an_untyped_channel_stays_untyped(name):

@@ -99,12 +99,15 @@ def test_a_line_that_is_no_json_ends_it(address):
         assert subscription.get(timeout=30) == 1
 
 
-def test_a_typed_channel_is_not_for_plain_json(address):
-    ec.channel("typed", Trade)
-    failed = echannel("publish", "typed", '{"symbol": "RAY"}', "--address", address)
-    assert failed.returncode == 1
-    assert "symbol: str" in failed.stderr
-    assert len(failed.stderr.splitlines()) == 1
+def test_json_on_a_typed_channel(address):
+    with ec.channel("typed", Trade).subscribe() as subscription:
+        done = echannel("publish", "typed", '{"symbol": "RAY", "price": 76.5}', "--address", address)
+        assert done.returncode == 0, done.stderr
+        assert subscription.get(timeout=30) == Trade("RAY", 76.5)
+        failed = echannel("publish", "typed", '{"symbol": "RAY"}', "--address", address)
+        assert failed.returncode == 1
+        assert "price" in failed.stderr
+        assert len(failed.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])

@@ -2,6 +2,8 @@
 
 import random
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import numpy
 
@@ -19,6 +21,7 @@ from echannel_ray.ecode.program import (
     Continue,
     Convert,
     Copy,
+    Expression,
     For,
     If,
     Leaf,
@@ -43,8 +46,8 @@ from echannel_ray.formats import plain, schema
 
 INTS = (0, 1, -1, 2, 3, 7, 63, 64, 255, -128, 2**31, -(2**31), 2**53 + 1, 2**63 - 1, -(2**63), 10**12)
 FLOATS = (
-    *(0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-320, 2.0**63, -(2.0**63), 65520.0, 65519.9, 6e-8, 1e300, -1e39, 2.0**-25),
-    *(float("inf"), float("-inf"), float("nan"), 1e15 + 0.5),
+    *(0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-320, 2.0**63, -(2.0**63), 65520.0, 65519.9, 6e-8, 1e300, -1e39),
+    *(2.0**-25, float("inf"), float("-inf"), float("nan"), 1e15 + 0.5),
 )
 TEXTS = ("", "a", "ab", "abc", "å☃", "\U0001f600x", "ab\0", "a\0b", "abcdefgh", "abcdefghijklmnopqrstuvwxyz")
 NUMBERS = (Type.BOOL, Type.INT, Type.FLOAT)
@@ -81,7 +84,7 @@ class Maker:
         kinds = [schema.Bool(), schema.Int(), schema.Int(choose((8, 16, 32, 64)), choose((True, False)))]
         kinds += [schema.Float(), schema.Float(choose((16, 32, 64))), schema.Text(choose((1, 3, 8, 20)))]
         kinds += [schema.Bytes(choose((1, 2, 8, 70)), True)]
-        type_ = choose(kinds)
+        type_: Any = choose(kinds)
         if depth < 2 and self.random.random() < 0.2:
             type_ = self._record(self.random.randint(1, 3), "n", depth + 1)
         default = None
@@ -116,7 +119,8 @@ class Maker:
         for field in names:
             if can_lack and self.random.random() < 0.15:
                 continue
-            shape, type_ = (), field.type
+            shape: tuple[int, ...] = ()
+            type_: Any = field.type
             while isinstance(type_, schema.Array):
                 shape, type_ = shape + type_.shape, type_.item
             if isinstance(type_, schema.Record):
@@ -131,7 +135,7 @@ class Maker:
             offset += size * int(numpy.prod(shape))
         return schema.Layout(max(offset + self.random.choice((0, 0, 3)), 1), tuple(fields))
 
-    def _code(self, type_, can_narrow):
+    def _code(self, type_: Any, can_narrow):
         choose, order = self.random.choice, self.random.choice("<>")
         match type_:
             case schema.Bool():
@@ -143,9 +147,9 @@ class Maker:
                 size = choose([each for each in (2, 4, 8) if each * 8 <= bits]) if can_narrow else bits // 8
                 return f"{order}f{size}"
             case schema.Text(chars):
-                return f"{order}U{self.random.randint(1, chars) if can_narrow else chars}"
+                return f"{order}U{self.random.randint(1, chars or 1) if can_narrow else chars}"
             case schema.Bytes(size):
-                return f"|S{self.random.randint(1, size) if can_narrow else size}"
+                return f"|S{self.random.randint(1, size or 1) if can_narrow else size}"
 
     def block(self, count):
         """So many records, with values from the edges."""
@@ -153,6 +157,7 @@ class Maker:
         array = numpy.frombuffer(data, numpy.uint8)
         for path in terminals(self.layout, ()):
             place = place_of(self.layout, path)
+            assert place is not None
             column = view(array, place, self.layout.itemsize, count)
             for index in numpy.ndindex(column.shape):
                 self._fill(column, index, place.dtype)
@@ -185,6 +190,11 @@ class Maker:
         if self.output is not None:
             self.outputs = [each for each in program_outputs(self.output) if each.path[0] not in self.copied]
         start = tuple(SetLocal(slot, self._const(each.type)) for slot, each in enumerate(self.locals))
+        # Two that are set once: what is known of their values stays known.
+        for _ in range(2):
+            value = self._expression(Type.INT, 2)
+            start += (SetLocal(len(self.locals), value),)
+            self.locals.append(LocalVariable(f"v{len(self.locals)}", Type.INT))
         body = (*start, *self._block(3, False), Return(self._expression(Type.BOOL, 3)))
         parts = (tuple(self.locals), tuple(self.statics), tuple(self.params), tuple(self.leaves))
         return Program(body, *parts, self.input, self.output, 100)
@@ -232,7 +242,10 @@ class Maker:
 
     def _loop(self, depth):
         step = self.random.choice((1, 1, 2, -1, -3, 2**62))
-        bounds = [Const(Type.INT, self.random.randint(-3, 4)), Const(Type.INT, self.random.randint(-3, 6))]
+        bounds: list[Expression] = [
+            Const(Type.INT, self.random.randint(-3, 4)),
+            Const(Type.INT, self.random.randint(-3, 6)),
+        ]
         if self.random.random() < 0.4:
             low, high = Const(Type.INT, -2), Const(Type.INT, 5)
             inner = Call(Type.INT, "max_int", (self._expression(Type.INT, 1), low), self._where())
@@ -276,24 +289,24 @@ class Maker:
         return make(depth - 1)
 
     def _operand(self, type_):
-        found = [lambda: self._const(type_)]
+        found: list[Callable[[], Expression]] = [lambda: self._const(type_)]
         slots = [slot for slot, each in enumerate(self.locals) if each.type is type_]
         if slots:
             found.append(lambda: Local(type_, self.random.choice(slots)))
         leaves = [leaf for leaf in self.leaves if leaf.type is type_]
         if leaves:
             found += [lambda: self._load(self.random.choice(leaves))] * 3
-        for slot, each in enumerate(self.params):
-            if each.type is type_:
-                found.append(lambda slot=slot: Param(type_, slot))
-        for slot, each in enumerate(self.statics):
-            if each.type is type_:
-                found.append(
-                    lambda slot=slot, each=each: Static(
-                        type_, slot, self._index(each.length) if each.length else None, self._where()
-                    )
-                )
+        params = [slot for slot, each in enumerate(self.params) if each.type is type_]
+        if params:
+            found.append(lambda: Param(type_, self.random.choice(params)))
+        statics = [slot for slot, each in enumerate(self.statics) if each.type is type_]
+        if statics:
+            found.append(lambda: self._static(self.random.choice(statics)))
         return self.random.choice(found)()
+
+    def _static(self, slot):
+        static = self.statics[slot]
+        return Static(static.type, slot, self._index(static.length) if static.length else None, self._where())
 
     def _load(self, leaf):
         return Load(leaf.type, leaf, tuple(map(self._index, leaf.shape)), self._where())

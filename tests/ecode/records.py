@@ -85,6 +85,11 @@ def run(text, params=None, output=None, **others):
     return Interpreted(program).run_event(event(**others), given)
 
 
+def output_of(interpreted, given):
+    """The output that an event becomes."""
+    return interpreted.run_event(given).output
+
+
 def value_of(expression, **others):
     """What an expression is, as a floating point number."""
     output = Record((Field("result", Float()),))

@@ -1,5 +1,7 @@
 """All forms of a program come to the same results: masks, outputs, static variables and traps, bit for bit."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -87,13 +89,14 @@ def test_single_events_are_treated_as_those_in_packs(seed):
     program, layout = maker.program, maker.layout
     interpreted = Recordwise(program, layout, None)
     machine = Machine(program, layout, None, compile_program(program, layout, None))
+    assert machine.single is not None
     params = maker.param_values()
     interpreted.params = params
     machine.state.set_params(params)
     block = maker.block(COUNT)
     for start in range(0, len(block), layout.itemsize):
         record = block[start : start + layout.itemsize]
-        results = []
+        results: list[Any] = []
         for passes in (interpreted.passes, machine.single):
             try:
                 results.append(passes(record))

@@ -7,7 +7,7 @@ import pytest
 
 from echannel_ray.ecode.frontend import check
 from echannel_ray.ecode.program import Type
-from echannel_ray.formats import schema
+from echannel_ray.formats import plain, schema
 from echannel_ray.formats.schema import Array, Field, Float, Int, Record, Text
 from tests.ecode.records import OUTPUT, POSITION, TRADE, refused
 
@@ -122,6 +122,7 @@ FILTERS = [
     ("n: static[int] = 0.5", 1, 1, r"write int\(…\)"),
     ("n: static = 0\nn: static = 0", 2, 1, "there already"),
     ("n: static = [0] * 3\nreturn n", 2, 8, "n is an array"),
+    ("n: static = [0] * 65536\nm: static = [0] * 3", 2, 1, "at most 65536 items together"),
     ("n: static = [0] * 3\nn = 3", 2, 1, "set its items"),
     ("n: static = [0] * 3\nn[3] = 3", 2, 3, "out of range"),
     ("n: static = 0\nn[0] = 3", 2, 1, "has no items"),
@@ -192,6 +193,22 @@ def test_an_output_without_what_it_needs():
     assert "no value here" in refused("pass", output).reason
 
 
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        (Field("x", Array(Float(), (10**6, 10**6))), "at most 1000000 items"),
+        (Field("x", Text(10**9)), "at most 1000000 items"),
+        (Field("x", Array(Float(), (-1,))), "at most 1000000 items"),
+        (Field("x", Float(), plain.encode("a")), "the default of output.x"),
+        (Field("x", Int(8), plain.encode(300)), "the default of output.x"),
+        (Field("x", Array(Int(), (2,)), plain.encode([1, 2, 3])), "the default of output.x"),
+        (Field("x", Int(), b"\xc1"), "the default of output.x"),
+    ],
+)
+def test_an_output_that_none_can_have(field, reason):
+    assert reason in refused("pass", Record((field,))).reason
+
+
 def test_a_text_set_on_one_path_only():
     output = Record((Field("symbol", Text()),))
     assert "no value here" in refused("if is_buy:\n    output.symbol = symbol\nreturn 1", output).reason
@@ -240,7 +257,7 @@ def test_columns_count_characters():
 
 
 def test_fields_of_many_kinds_can_only_be_copied():
-    kinds = [
+    kinds: list[schema.Type] = [
         schema.Date(),
         schema.Decimal(),
         schema.Uuid(),

@@ -10,8 +10,9 @@ from echannel_ray.ecode.interpreter import Interpreted
 from echannel_ray.ecode.program import Type
 from echannel_ray.ecode.source import Source, source_of
 from echannel_ray.errors import ModulatorRefused
+from echannel_ray.formats import plain
 from echannel_ray.formats.schema import Array, Field, Float, Int, Record, Text
-from tests.ecode.records import OUTPUT, TRADE, event, passes, run, value_of, whole_of
+from tests.ecode.records import OUTPUT, TRADE, event, output_of, passes, run, value_of, whole_of
 
 
 def test_the_range_filter_of_the_paper():
@@ -257,9 +258,26 @@ def test_an_output_that_does_not_pass():
 
 def test_values_of_one_event_are_not_those_of_the_next():
     interpreted = Interpreted(check("if size:\n    output.grid[0][0] = size\n    output.mean = 1", TRADE, OUTPUT))
-    assert interpreted.run_event(event()).output["grid"][0][0] == 10
-    assert interpreted.run_event(event(size=0)).output["grid"][0][0] == 0
-    assert interpreted.run_event(event(size=0)).output["mean"] == 0.0
+    assert output_of(interpreted, event())["grid"][0][0] == 10
+    assert output_of(interpreted, event(size=0))["grid"][0][0] == 0
+    assert output_of(interpreted, event(size=0))["mean"] == 0.0
+
+
+def test_defaults_inside_of_records():
+    inner = Record((Field("name", Text()), Field("factor", Float(), plain.encode(2))))
+    output = Record(
+        (
+            Field("inner", inner),
+            Field("many", Array(Record((Field("x", Int(), plain.encode(5)),)), (2,))),
+            Field("given", Record((Field("x", Int()), Field("y", Int()))), plain.encode({"x": 7})),
+        )
+    )
+    result = run("output.inner.name = symbol\noutput.many[1].x = 6\noutput.given.y = 8", output=output)
+    assert result.output == {
+        "inner": {"name": "IBM", "factor": 2.0},
+        "many": [{"x": 5}, {"x": 6}],
+        "given": {"x": 7, "y": 8},
+    }
 
 
 def test_a_text_that_must_be_set():
@@ -289,7 +307,7 @@ def test_functions_as_sources():
     assert not Interpreted(program).run_event(event()).passes
     assert Interpreted(program).run_event(event(price=1.0)).passes
     program = check(source_of(mean), TRADE, OUTPUT, {"factor": Type.FLOAT})
-    assert Interpreted(program).run_event(event(), [2.0]).output["mean"] == 155.0
+    assert Interpreted(program).run_event(event(), [2.0]).output == run("output.mean = 155", output=OUTPUT).output
     program = check(source_of(only_a_param), TRADE, None, {"low": Type.FLOAT})
     assert Interpreted(program).run_event(event(), [2.0]).passes
 

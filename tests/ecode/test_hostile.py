@@ -228,12 +228,13 @@ def test_what_traps_leaves_the_next_event_alone():
     assert interpreted.statics == [0]
 
 
-WORDS = """
+_SYMBOLS = """
     price size symbol rates grid values is_buy volume points position x y i input output param math static
     ( ) [ ] { } , : . ; = == += + - * / // % ** << >> & | ^ ~ < > != -> := @ \\ ` $ # é \uff50 \u202e \0
     if elif else for in range and or not return pass break continue is while lambda def class import match case type
     None True min sqrt len abs 0 1 -1 3.5 1e9 9223372036854775807 0x 1_ 1j 'a' " ' b'' f'{x}' '''
-""".split() + ["\n", "\n    ", "\n        ", " ", "\t", "\f", "\r", "x = 0\n", "return "]  # fmt: skip
+"""
+WORDS = [*_SYMBOLS.split(), "\n", "\n    ", "\n        ", " ", "\t", "\f", "\r", "x = 0\n", "return "]
 
 
 @settings(max_examples=1500, deadline=None)

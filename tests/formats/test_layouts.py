@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from echannel_ray.formats import layouts, plain, schema
@@ -56,7 +56,7 @@ def _laid_out(draw, fields):
 
 def _field_pairs(depth):
     """Of one field: its code in the source, its code in the target, its shape."""
-    shapes = st.sampled_from([(), (), (), (3,), (2, 2)])
+    shapes = st.sampled_from([(), (), (), (0,), (1,), (3,), (2, 2), (7,)])
     simple = st.sampled_from([(narrow, wide) for narrow, all_ in _WIDER.items() for wide in all_])
     pairs = st.tuples(simple, shapes)
     if depth:
@@ -80,6 +80,7 @@ def _records(depth):
 def test_records_of_any_two_layouts_convert_as_field_by_field(data):
     fields, wanted = data.draw(_records(2))
     source, target = data.draw(_laid_out(fields)), data.draw(_laid_out(wanted))
+    assume(source.itemsize)
     count = data.draw(st.integers(0, 3))
     # Small numbers everywhere: no field is ever out of range, and every byte of them counts.
     array = _filled(source, count, np.random.default_rng(data.draw(st.integers(0, 2**32))))
@@ -114,6 +115,7 @@ def _filled(dtype, count, random):
 def test_a_layout_is_the_dtype_that_it_was_made_of(data):
     fields, _ = data.draw(_records(1))
     dtype = data.draw(_laid_out(fields))
+    assume(dtype.itemsize)
     assert layouts.dtype_of(layouts.layout_of(dtype)) == dtype
     made = schema.format_from(schema.as_bytes(layouts.format_of_dtype(dtype, schema_of(dtype))))
     assert layouts.source_dtype(made) == dtype
@@ -179,11 +181,22 @@ def test_what_would_lose_something_is_refused_by_name(source, target):
         Layout(8, (LaidOut("a", 0, "f8,f8"),)),
         Layout(-8, (LaidOut("a", 0, "<f8"),)),
         Layout(8, (LaidOut("a", 0, "nonsense"),)),
+        Layout(-1, ()),
     ],
 )
 def test_a_senseless_layout_is_refused(layout):
     with pytest.raises((ValueError, TypeError)):
         layouts.dtype_of(layout)
+
+
+def test_records_without_bytes_are_refused():
+    empty = schema.Format(schema.Record(()), schema.LAYOUT, Layout(0, ()))
+    with pytest.raises(ValueError, match="no bytes"):
+        layouts.source_dtype(empty)
+
+
+def test_records_that_have_nothing_in_common_are_all_default():
+    assert converted(np.ones(2, [("a", "i8")]), np.dtype([("b", "i8")])).tolist() == [(0,), (0,)]
 
 
 def test_a_layout_that_is_not_what_its_schema_says_is_refused():
@@ -201,5 +214,27 @@ def test_a_natural_layout_is_that_of_c():
         count: int
 
     dtype = layouts.natural(schema_of(Sample))
-    assert [dtype.fields[name][1] for name in dtype.names] == [0, 8, 16]
+    layout = layouts.layout_of(dtype)
+    assert [field.offset for field in layout.fields] == [0, 8, 16]
     assert dtype.itemsize == 24
+
+
+def test_defaults_of_nested_records_are_filled_in_too():
+    inner = schema.Record((schema.Field("x", schema.Int(8)), schema.Field("y", schema.Int(8), plain.encode(9), True)))
+    record = schema.Record(
+        (
+            schema.Field("one", inner),
+            schema.Field("many", schema.Array(inner, (2,))),
+            schema.Field("new", schema.Array(inner, (2,)), plain.encode([{"x": 1, "y": 2}, {"x": 3, "y": 4}]), True),
+            schema.Field("raw", schema.Bytes(2), plain.encode(b"ab"), True),
+        )
+    )
+    source = np.ones(1, [("many", [("x", "i1")], (2,)), ("one", [("x", "i1")])])
+    convert = layouts.conversion(
+        layouts.format_of_dtype(source.dtype, schema_of(source.dtype)), layouts.natural(record), record
+    )
+    (made,) = convert(source)
+    assert made["one"].tolist() == (1, 9)
+    assert made["many"].tolist() == [(1, 9), (1, 9)]
+    assert made["new"].tolist() == [(1, 2), (3, 4)]
+    assert made["raw"].tobytes() == b"ab"

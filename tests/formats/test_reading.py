@@ -387,11 +387,11 @@ def _grow(children):
         annotation, values = each
         return st.sampled_from(
             [
-                (list[annotation], st.lists(values, max_size=3)),
+                (list[annotation], st.lists(values, max_size=3)),  # type: ignore[valid-type]
                 (annotation | None, st.none() | values),
-                (tuple[annotation, str], st.tuples(values, st.text())),
-                (dict[str, annotation], st.dictionaries(st.text(), values, max_size=3)),
-                (deque[annotation], st.lists(values, max_size=3).map(deque)),
+                (tuple[annotation, str], st.tuples(values, st.text())),  # type: ignore[valid-type]
+                (dict[str, annotation], st.dictionaries(st.text(), values, max_size=3)),  # type: ignore[valid-type]
+                (deque[annotation], st.lists(values, max_size=3).map(deque)),  # type: ignore[valid-type]
             ]
         )
 

@@ -80,14 +80,14 @@ def test_mappings_are_written_as_events_of_the_class_are():
 
 def test_nearly_right_values_are_taken():
     write = writer_of(Trade, schema_of(Trade))
-    nearly = Trade(np.float32(1.5), np.int64(2), Point(3, np.float64(4)), 2, np.bool_(True))
+    nearly = Trade(np.float32(1.5), np.int64(2), Point(3, np.float64(4)), 2, np.bool_(True))  # type: ignore[arg-type]
     assert write(nearly) == write(TRADE)
     quote = writer_of(Quote, schema_of(Quote))
 
     class Name(str):
         __slots__ = ()
 
-    assert quote(Quote(Name("x"), floats=np.array([1.0]))) == quote(Quote("x", floats=[1]))
+    assert quote(Quote(Name("x"), floats=np.array([1.0]))) == quote(Quote("x", floats=[1]))  # type: ignore[arg-type]
 
 
 class Loose(pydantic.BaseModel):
@@ -108,7 +108,7 @@ def test_a_model_may_have_values_in_the_place_of_members():
         ({"size": 2**63}, "size", "range of int64"),
         ({"size": 1.0}, "size", "an int"),
         ({"where": None}, "where", "a Point"),
-        ({"where": Point(1.0, None)}, "where.y", "a float"),
+        ({"where": Point(1.0, None)}, "where.y", "a float"),  # type: ignore[arg-type]
         ({"side": 3}, "side", "one of 1, 2"),
         ({"side": []}, "side", "one of 1, 2"),
         ({"is_open": 1}, "is_open", "a bool"),
@@ -123,7 +123,7 @@ def test_a_value_of_a_fixed_record_that_does_not_fit_is_named(changes, path, nee
     [
         ({"symbol": None}, "symbol", "a str"),
         ({"symbol": "\ud800"}, "symbol", "lone surrogates"),
-        ({"trades": [TRADE, Trade(1.0, "x", Point(1.0, 1.0))]}, "trades[1].size", "an int"),
+        ({"trades": [TRADE, Trade(1.0, "x", Point(1.0, 1.0))]}, "trades[1].size", "an int"),  # type: ignore[arg-type]
         ({"trades": None}, "trades", "a list"),
         ({"trades": "x"}, "trades", "a list"),
         ({"by_day": {"a": [1, 2**64]}}, "by_day['a'][1]", "range of int64"),
@@ -258,9 +258,9 @@ class LimitedStruct(msgspec.Struct):
         (Limited.model_construct(size="x"), "size"),
         (Limited.model_construct(size=1, inner=[Limited.model_construct(size=0)]), "inner[0].size"),
         (LimitedStruct(0), "size"),
-        (LimitedStruct(1, 3), "name"),
-        (dataclasses.replace(TRADE, size=1.5), "size"),
-        (dataclasses.replace(TRADE, where=Point(1.0, "x")), "where.y"),
+        (LimitedStruct(1, 3), "name"),  # type: ignore[arg-type]
+        (dataclasses.replace(TRADE, size=1.5), "size"),  # type: ignore[arg-type]
+        (dataclasses.replace(TRADE, where=Point(1.0, "x")), "where.y"),  # type: ignore[arg-type]
     ],
 )
 def test_validation_names_what_a_class_would_not_accept(event, path):
@@ -270,7 +270,8 @@ def test_validation_names_what_a_class_would_not_accept(event, path):
 
 
 @pytest.mark.parametrize(
-    "event", [Limited(size=1, within=[Limited(size=2)]), LimitedStruct(1), TRADE, Quote("x", [TRADE])]
+    "event",
+    [Limited(size=1, within=[Limited(size=2)]), LimitedStruct(1), TRADE, Quote("x", [TRADE])],  # type: ignore[call-arg]
 )
 def test_validation_lets_good_events_pass(event):
     validator_of(type(event))(event)
