@@ -117,7 +117,7 @@ def terminals(layout: Layout, path: tuple[str, ...]) -> list[tuple[str, ...]]:
 def missing_value(record: Record, leaf: Leaf) -> Any:
     """What a leaf has where a producer's records lack it: its default, or zeros. Nested lists for an array."""
     value = default_at(record, leaf.path)
-    return _shaped(value, leaf.shape, leaf.type)
+    return _shaped(value, leaf.shape, leaf)
 
 
 def _dtype(field: LaidOut) -> numpy.dtype[Any]:
@@ -165,14 +165,23 @@ def _entered(value: Any, path: tuple[str, ...]) -> Any:
     return _entered(value.get(path[0]), path[1:]) if isinstance(value, dict) else None
 
 
-def _shaped(value: Any, shape: tuple[int | None, ...], type_: Type) -> Any:
+def _shaped(value: Any, shape: tuple[int | None, ...], leaf: Leaf) -> Any:
     """The value as nested lists of the shape, zeros where it has nothing."""
     if isinstance(value, numpy.ndarray | numpy.generic):
         value = value.tolist()
     if not shape:
-        if type_ is Type.FLOAT and type(value) is int:
-            return float(value)
-        return value if type(value) is type(_ZEROS[type_]) else _ZEROS[type_]
+        return _scalar(value, leaf)
     items = value if isinstance(value, list | tuple) else ()
     length = shape[0] or 0
-    return [_shaped(items[i] if i < len(items) else None, shape[1:], type_) for i in range(length)]
+    return [_shaped(items[i] if i < len(items) else None, shape[1:], leaf) for i in range(length)]
+
+
+def _scalar(value: Any, leaf: Leaf) -> Any:
+    if leaf.type is Type.FLOAT and type(value) is int:
+        return float(value)
+    if type(value) is not type(_ZEROS[leaf.type]):
+        return _ZEROS[leaf.type]
+    if type(value) is int:  # wraps around, as it would in a field: indices go unchecked that can't be larger
+        low = -(1 << leaf.bits - 1) if leaf.signed else 0
+        return (value - low) % (1 << leaf.bits) + low
+    return value

@@ -1,4 +1,4 @@
-"""The README's examples run as pasted, and what it names is there."""
+"""The examples of the README and of the guides run as pasted, and what the README names is there."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import sys
 from tests.cli.commands import ROOT
 
 README = (ROOT / "README.md").read_text()
-EXAMPLES = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 
 
-def test_the_examples_run_as_pasted_one_after_the_other(tmp_path):
+def _run_examples(text, tmp_path):
+    examples = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     script = tmp_path / "examples.py"
-    script.write_text("\n".join([*EXAMPLES, "print('the end')"]))
+    script.write_text("\n".join([*examples, "print('the end')"]))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, str(script)],
@@ -27,11 +27,21 @@ def test_the_examples_run_as_pasted_one_after_the_other(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_the_examples_run_as_pasted_one_after_the_other(tmp_path):
+    done = _run_examples(README, tmp_path)
     first, *_, last = done.stdout.splitlines()
     assert first == "2 consumers: everybody has handled it"
     assert "one of the two workers got {'symbol': 'RAY', 'price': 77.5}" in done.stdout
     assert last == "the end"
-    assert "Traceback" not in done.stderr
+
+
+def test_the_examples_of_the_guide_to_typed_channels(tmp_path):
+    done = _run_examples((ROOT / "docs" / "typed-channels.md").read_text(), tmp_path)
+    assert done.stdout == "the end\n"
 
 
 def test_files_that_it_names_are_there():

@@ -16,7 +16,8 @@ from echannel_ray.ecode.machine import Machine
 from echannel_ray.ecode.native import compile_program
 from echannel_ray.ecode.places import Unfit
 from echannel_ray.ecode.program import Type
-from echannel_ray.formats import schema
+from echannel_ray.ecode.recordwise import Recordwise
+from echannel_ray.formats import plain, schema
 from echannel_ray.formats.schema import LaidOut, Layout
 from tests.ecode.kit import LAYOUT, RANGE, READING, compiled, filter_of, readings
 
@@ -191,6 +192,16 @@ def test_a_field_holds_no_number_that_the_schema_has_no_place_for(bits, signed, 
     else:
         with pytest.raises(Unfit, match=f"{bits} bits"):
             compile_program(program, layout, None)
+
+
+def test_a_default_that_its_field_has_no_place_for_leads_to_no_memory_of_others():
+    default = plain.encode(1000)
+    fields = (schema.Field("x", schema.Int(8, False), default), schema.Field("y", schema.Array(schema.Int(), (256,))))
+    program, layout = check("y[x] == 7", schema.Record(fields)), Layout(2048, (LaidOut("y", 0, "<i8", (256,)),))
+    block = numpy.zeros(256, "<i8")
+    block[1000 % 256] = 7
+    for form in (Machine(program, layout, None, compiled(program, layout)), Recordwise(program, layout, None)):
+        assert form.select(block.tobytes(), 1) == b"\1"
 
 
 def test_what_a_nested_record_claims_is_compared_with_its_own_size():
