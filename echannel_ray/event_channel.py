@@ -256,7 +256,7 @@ class EventChannel:
         """A derived channel: what is published here, behind a modulator or E-code that works at every producer. It is
         installed when this returns, and lives as long as a handle or a subscriber.
 
-        E-code (a text, or what `echannel_ray.ecode` makes) needs a typed channel; `params` is the shared object that
+        E-code (a text, or what `echannel_ray.programs` makes) needs a typed channel; `params` is the shared object that
         steers it.
         """
         event_type, output = self._event_type, self._output
@@ -359,9 +359,7 @@ class EventChannel:
         # A derived channel may have another type than what it is derived from.
         event_type = self._event_type if not self._chain else None
         formats = known.listed(format_of(event_type)) if event_type is not None else {}
-        request = messages.OpenChannel(
-            self._name, types.describe(event_type), options.as_dict(self._packing), formats
-        )
+        request = messages.OpenChannel(self._name, types.describe(event_type), options.as_dict(self._packing), formats)
         definition = session.endpoint.requests.ask(request)
         self._definition = definition
         session.endpoint.definitions[self._name] = definition

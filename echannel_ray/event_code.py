@@ -8,9 +8,9 @@ from typing import Any
 
 from echannel_ray.formats import types
 from echannel_ray.formats.schema import Record, as_bytes
-from echannel_ray.ecode.code import Code
-from echannel_ray.ecode.program import Type
-from echannel_ray.ecode.source import Source, source_of
+from echannel_ray.programs.code import Code
+from echannel_ray.programs.program import Type
+from echannel_ray.programs.source import Source, source_of
 from echannel_ray.protocol.messages import Shipment
 from echannel_ray.shared_object import SharedObject
 

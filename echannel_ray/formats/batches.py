@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from echannel_ray.formats import layouts, schema
 from echannel_ray.formats.annotated import GENERIC
-from echannel_ray.formats.arrow import adopted, read_batch
+from echannel_ray.formats.arrays_to_arrow import batch_maker
+from echannel_ray.formats.arrow import adopted, arrow_schema, read_batch
 from echannel_ray.formats.arrow_rows import batch_of_rows
 from echannel_ray.formats.arrow_types import schema_of_record
+from echannel_ray.formats.arrow_to_arrays import array_maker
+from echannel_ray.formats.columns import record_of_arrow
 from echannel_ray.formats.extension import lossless
 from echannel_ray.formats.makers import maker_of
 from echannel_ray.formats.schema import Format, Record
-from echannel_ray.formats.sources import Block, array_of, tuples_of, values_of_one
+from echannel_ray.formats.sources import Block, array_of, tuples_of, values_of_many, values_of_one
 from echannel_ray.formats.texts import type_text
 from echannel_ray.formats.writing import writer_of
 
@@ -43,6 +47,14 @@ def _check_fit(source: Record, target: Record) -> None:
         raise ValueError(f"records that come are not what was asked for: {misfit}")
 
 
+def _joined(format: Format, payloads: Sequence[Block]) -> bytes:  # noqa: A002
+    """Records of a layout one behind the other; `ValueError` where one has another size."""
+    assert format.layout is not None
+    if any(len(payload) != format.layout.itemsize for payload in payloads):
+        raise ValueError(f"a record has another size than its layout's {format.layout.itemsize} bytes")
+    return b"".join(payloads)
+
+
 class NumpyColumns:
     """Makes arrays of a dtype; of the natural layout of a schema, where none is given."""
 
@@ -56,29 +68,35 @@ class NumpyColumns:
         self._record = record
         self._dtype = layouts.natural(record) if dtype is None else dtype
         self._write = writer_of(None, record)
-        self._last: tuple[Format | None, Any, Any] = (None, None, None)
+        self._last: tuple[Format | None, Any] = (None, None)
 
     def of_payloads(self, format: Format, payloads: Sequence[Block]) -> Any:  # noqa: A002
         """One array of payloads of a record each."""
         if format.encoding == schema.LAYOUT:
-            assert format.layout is not None
-            if any(len(payload) != format.layout.itemsize for payload in payloads):
-                raise ValueError(f"a record has another size than its layout's {format.layout.itemsize} bytes")
-            return self.of_block(format, b"".join(payloads), len(payloads))
+            return self.of_block(format, _joined(format, payloads), len(payloads))
         read = values_of_one(format)
         return self._of_rows(format, map(read, payloads), len(payloads))
 
     def of_block(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
         """One array of a block of records: a view of it, where the layout is the same."""
-        if format.encoding != schema.LAYOUT:
-            return self._of_rows(format, tuples_of(format, block, count), count)
-        last, dtype, convert = self._last
+        last, read = self._last
         if format is not last:  # to find it by its hash takes longer than to convert a record
-            _check_fit(format.record, self._record)
+            read = self._block_reader(format)
+            self._last = format, read
+        return read(block, count)
+
+    def _block_reader(self, format: Format) -> Callable[[Block, int], Any]:  # noqa: A002
+        _check_fit(format.record, self._record)
+        if format.encoding == schema.ARROW:
+            columns = record_of_arrow(arrow_schema(format.arrow))
+            _check_fit(columns, self._record)  # what the format says of them may be something else
+            fill = array_maker(columns, self._record, self._dtype)
+            return lambda block, count: fill(read_batch(format, block, count))
+        if format.encoding == schema.LAYOUT:
             dtype = layouts.source_dtype(format)
             convert = layouts.conversion(format, self._dtype, self._record)
-            self._last = format, dtype, convert
-        return convert(array_of(dtype, block, count))
+            return lambda block, count: convert(array_of(dtype, block, count))
+        return values_of_many(format)  # which says why it is none
 
     def has(self, event: Any) -> bool:
         """Whether it is an element of such an array."""
@@ -97,20 +115,36 @@ class ArrowColumns:
     def __init__(self, pa_schema: Any, record: Record) -> None:
         self._record = record
         self._schema = schema_of_record(record) if pa_schema is None else pa_schema
+        self._last: tuple[Format | None, Any] = (None, None)
 
     def of_payloads(self, format: Format, payloads: Sequence[Block]) -> Any:  # noqa: A002
         """One record batch of payloads of a record each."""
+        if format.encoding == schema.LAYOUT:
+            return self.of_block(format, _joined(format, payloads), len(payloads))
         read = values_of_one(format)
         return self._of_rows(format, map(read, payloads))
 
     def of_block(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
         """One record batch of a block: its own columns, where the schema is the same."""
+        last, read = self._last
+        if format is not last:
+            read = self._block_reader(format)
+            self._last = format, read
+        return read(block, count)
+
+    def _block_reader(self, format: Format) -> Callable[[Block, int], Any]:  # noqa: A002
+        _check_fit(format.record, self._record)
         if format.encoding == schema.ARROW:
-            _check_fit(format.record, self._record)
-            batch = adopted(read_batch(format, block, count), self._schema)
-            if batch is not None:
-                return batch
-        return self._of_rows(format, tuples_of(format, block, count))
+            return functools.partial(self._of_batch, format)
+        if format.encoding == schema.LAYOUT:
+            dtype = layouts.source_dtype(format)
+            make = batch_maker(format.record, self._record, self._schema)
+            return lambda block, count: make(array_of(dtype, block, count))
+        return values_of_many(format)  # which says why it is none
+
+    def _of_batch(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
+        batch = adopted(read_batch(format, block, count), self._schema)
+        return batch if batch is not None else self._of_rows(format, tuples_of(format, block, count))
 
     def _of_rows(self, format: Format, rows: Any) -> Any:  # noqa: A002
         make = maker_of(format.record, self._record, GENERIC)

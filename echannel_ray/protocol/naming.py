@@ -100,8 +100,9 @@ class NameBook:
         for definition in definitions:
             known = self._definitions.get(definition.channel)
             newest = max(known.incarnation if known else -1, self._forgotten.get(definition.channel, -1))
-            revised = known is not None and definition.incarnation == newest == known.incarnation
-            if definition.incarnation > newest or (revised and definition.revision > known.revision):
+            is_same = known is not None and definition.incarnation == newest == known.incarnation
+            is_revised = is_same and known is not None and definition.revision > known.revision
+            if definition.incarnation > newest or is_revised:
                 self._definitions[definition.channel] = definition
                 self._forgotten.pop(definition.channel, None)
 

@@ -13,10 +13,10 @@ from echannel_ray.formats import known, schema, types
 from echannel_ray.formats.events import BLOCK, OVERHEAD_BYTES, RECORD
 from echannel_ray.formats.extension import lossless
 from echannel_ray.formats.writing import Writer, writer_of
-from echannel_ray.ecode.code import Code
-from echannel_ray.ecode.engine import Engine, Trapped
-from echannel_ray.ecode.interpreter import Interpreted
-from echannel_ray.ecode.program import Program, Trap
+from echannel_ray.programs.code import Code
+from echannel_ray.programs.engine import Engine, Trapped
+from echannel_ray.programs.interpreter import Interpreted
+from echannel_ray.programs.program import Program, Trap
 from echannel_ray.protocol.kinds import token_of, typed, wire_kind
 from echannel_ray.protocol.messages import SharedRef
 from echannel_ray.runtime.branch import Branch, Chunk, Host
@@ -281,8 +281,9 @@ class EcodeHost(Host):
         self._failed(str(trap), event)
 
     def _failed(self, reason: str, event: Any) -> None:
-        for each in (self._objects, *self._engines.values()):
-            each.reset()
+        self._objects.reset()
+        for engine in self._engines.values():
+            engine.reset()
         if not self._branch.failed(reason, event):
             self._closed = True
 

@@ -116,7 +116,7 @@ class FunctionMailbox(Mailbox):
         failure: BaseException | None = None
         given, weight = self.read_local(item)
         for event in given:
-            if self.closed and item.count > 1:
+            if self.closed and item.records > 1:
                 break
             try:
                 if item.kind:
@@ -283,7 +283,7 @@ class CoroutineMailbox(Mailbox):
         elif isinstance(item, LocalEvent):
             given, weight = self.read_local(item)
             for event in given:
-                if self.closed and item.count > 1:
+                if self.closed and item.records > 1:
                     break
                 failure = await self._handle_one(event, item.turn, weight)
             self.finish_local(item, failure)

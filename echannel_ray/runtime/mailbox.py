@@ -54,7 +54,7 @@ class Gap:
 
 class LocalEvent(NamedTuple):
     """An event from a producer of this process: the object itself. With a `kind`, a record that has to be read first,
-    or a block of `count` records.
+    or a block of `records` of them.
     """
 
     event: Any
@@ -64,7 +64,7 @@ class LocalEvent(NamedTuple):
     delivery: Delivery | None
     turn: int = 0
     kind: int = 0
-    count: int = 1
+    records: int = 1
 
 
 class LocalGap(NamedTuple):
@@ -168,9 +168,9 @@ class Mailbox:
         if isinstance(item, Delivered):
             self.counters.received += len(item.events)
         elif isinstance(item, LocalEvent):
-            self.counters.received += item.count
+            self.counters.received += item.records
             with self._queue_lock:
-                self.local_pending += item.count
+                self.local_pending += item.records
         self.queue.append(item)
         self.notify()
 
@@ -275,7 +275,7 @@ class Mailbox:
         """Nobody handles this any more: what is taken after `close` has begun has a hole before it."""
         if isinstance(item, LocalEvent):
             with self._queue_lock:
-                self.local_pending -= item.count
+                self.local_pending -= item.records
             if item.delivery is not None:
                 item.delivery.local_result(None, counts=False)
         elif isinstance(item, Delivered) and item.delivery:
@@ -374,7 +374,7 @@ class Mailbox:
     def finish_local(self, item: LocalEvent, failure: BaseException | None) -> None:
         """An event of this process is handled."""
         with self._queue_lock:
-            self.local_pending -= item.count
+            self.local_pending -= item.records
         if item.delivery is not None:
             item.delivery.local_result(describe(failure) if failure is not None else None, counts=True)
         self.endpoint.local_handled(self)

@@ -256,4 +256,3 @@ class RecordReader:
             except (errors.NotSerialisable, ValueError):
                 return event
         return event
-

@@ -23,13 +23,15 @@ class Given:
         self._held_bytes = 0
         self._next = 0
 
-    def resolve(self, outcome: Outcome, kinds: bytes, payloads: Sequence[Any]) -> tuple[list[tuple[int, Any]], bool]:
+    def resolve(
+        self, outcome: Outcome, kinds: Sequence[int], payloads: Sequence[Any]
+    ) -> tuple[list[tuple[int, Any]], bool]:
         """The outputs, and whether some are missing since they were held too long; `Violation` where it makes no sense.
 
         `kinds` as in packs: none (all PLAIN), one for all, or one for each.
         """
         count = len(payloads)
-        kind_of: Sequence[int] = kinds if len(kinds) == count else (kinds or b"\0") * count
+        kind_of = kinds if len(kinds) == count else [*(kinds or b"\0")] * count
         missing = False
         if outcome.passed:
             outputs = list(zip(kind_of, payloads, strict=True))

@@ -128,7 +128,9 @@ class Sandbox:
             data = _encode_batch((kinds, [b"".join(each) if type(each) is list else each for each in payloads]))
         else:
             data = _encode_batch((kinds, payloads))
-        self._begin(Task(number, max(len(payloads), 1), self.limits.max_seconds_per_event, originals or (kinds, payloads), True))
+        self._begin(
+            Task(number, max(len(payloads), 1), self.limits.max_seconds_per_event, originals or (kinds, payloads), True)
+        )
         if len(data) > AREA_BYTES:
             self._send(Batch(number, len(data), True), [sealed_copy(data)])
         else:

@@ -24,7 +24,7 @@ class Task:
     number: int
     count: int
     max_seconds: float
-    events: tuple[bytes, Sequence[Any]] | None = None  # kinds and payloads; None: nothing that has an `Outcome`
+    events: tuple[Sequence[int], Sequence[Any]] | None = None  # kinds and payloads; None: nothing that has an `Outcome`
     is_batch: bool = False
 
 

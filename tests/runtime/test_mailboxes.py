@@ -186,7 +186,7 @@ class TestDropping:
         total = 30_000
         for sequence in range(1, total + 1):
             with endpoint.lock:
-                hand_over(publisher, sequence, sequence, None)
+                hand_over(publisher, sequence, None, sequence, None)
         assert endpoint.crew.wait(mailbox.when_idle(), time.monotonic() + PATIENCE_SECONDS)
         until(lambda: mailbox.is_at_rest)
         lost = [sequence for gap in gaps for sequence in range(gap.first, gap.last + 1)]
@@ -204,7 +204,7 @@ class TestDropping:
         for sequence in range(1, 101):
             for publisher in publishers:
                 with endpoint.lock:
-                    hand_over(publisher, sequence, sequence, None)
+                    hand_over(publisher, sequence, None, sequence, None)
         assert len(mailbox.queue) == 6
         assert mailbox.pending == mailbox.local_pending == 4
         assert [publisher.stream.dropped for publisher in publishers] == [98, 98]
@@ -221,8 +221,8 @@ class TestDropping:
         delivery: Any = SimpleNamespace(local_result=local_result)
         publisher = self.publisher(mailbox, DROP_OLDEST)
         with endpoint.lock:
-            hand_over(publisher, "delivered", 1, delivery)
-            hand_over(publisher, "new", 2, None)
+            hand_over(publisher, "delivered", None, 1, delivery)
+            hand_over(publisher, "new", None, 2, None)
         assert told.wait(PATIENCE_SECONDS)
 
     def test_where_nothing_of_it_waits_nothing_is_dropped(self, endpoint):
@@ -231,7 +231,7 @@ class TestDropping:
         offer(mailbox, local("of another"))
         publisher = self.publisher(mailbox, DROP_OLDEST, "a")
         with endpoint.lock:
-            assert hand_over(publisher, 1, 1, None) == 1
+            assert hand_over(publisher, 1, None, 1, None) == 1
         assert publisher.stream.dropped == 0
 
 

@@ -1,0 +1,74 @@
+"""Something measured by itself: in a process of its own, which is pinned and has none of Ray's threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.harness.child import Child, requests
+from benchmarks.harness.pinning import place
+from benchmarks.harness.samples import Measure, Plan, sized
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Timed = Callable[[int], float]  # of so many calls, the seconds that each took
+FRESH_BLOCKS = 64
+
+
+class Alone(Child):
+    """Runs what `make(*arguments)` gives, by name; `make` is called in the process itself."""
+
+    def __init__(self, make: Callable[..., Mapping[str, Timed]], *arguments: Any) -> None:
+        super().__init__(_serve, make, *arguments)
+        self.names: list[str] = self.answer()
+        place("one", [], [self.pid])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def measures(self, plan: Plan, names: Iterable[str] | None = None, events_each: int = 1) -> dict[str, Measure]:
+        """For `interleave`: the seconds of an event, where a call is for several."""
+        return {name: self._measure(plan, name, events_each) for name in names or self.names}
+
+    def _measure(self, plan: Plan, name: str, events_each: int) -> Measure:
+        rate = sized(plan, lambda count: 1 / float(self.ask((name, count))), 5)
+        return lambda: 1 / rate() / events_each
+
+
+def _serve(pipe: Connection, make: Callable[..., Mapping[str, Timed]], *arguments: Any) -> None:
+    measures = make(*arguments)
+    pipe.send([*measures])
+    for name, count in requests(pipe):
+        pipe.send(measures[name](count))
+
+
+def timed(call: Callable[[], object]) -> Timed:
+    """Of a call without arguments."""
+
+    def measure(count: int) -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            call()
+        return (time.perf_counter() - began) / count
+
+    return measure
+
+
+def timed_on_fresh(call: Callable[[bytes], object], content: bytes) -> Timed:
+    """Of a call on bytes of this content that were made just before, as those that arrive are."""
+    template = bytearray(content)
+
+    def measure(count: int) -> float:
+        seconds = 0.0
+        for left in range(count, 0, -FRESH_BLOCKS):
+            blocks = [bytes(template) for _ in range(min(left, FRESH_BLOCKS))]
+            began = time.perf_counter()
+            for block in blocks:
+                call(block)
+            seconds += time.perf_counter() - began
+        return seconds / count
+
+    return measure

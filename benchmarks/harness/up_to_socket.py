@@ -1,0 +1,82 @@
+"""What happens to an array between `publish_many` and the socket, and to a block behind it: without Ray or a link."""
+
+from __future__ import annotations
+
+import socket
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from echannel_ray.formats import known, types
+from echannel_ray.formats.events import BLOCK
+from echannel_ray.formats.packs import decode_body, encode_body
+from echannel_ray.formats.reading import Reader
+from echannel_ray.formats.schema import Format
+from echannel_ray.formats.writing import format_of
+from echannel_ray.protocol.kinds import as_wire, typed
+from echannel_ray.protocol.messages import Consumer, Definition
+from echannel_ray.protocol.sending import Sender
+from echannel_ray.runtime.outgoing import Outgoing
+from echannel_ray.runtime.records import RecordEncoder
+
+HERE, ELSEWHERE = 1, 2
+STALLED_SECONDS = 10.0
+
+
+class Sending:
+    """A producer's own parts, put together without its locks and threads; what is to be written is thrown away."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        definition = Definition("records", types.describe(dtype), {}, formats=known.listed(format_of(dtype)))
+        sender = Sender(HERE, HERE)
+        self._stream = sender.open_stream("records", "block", 1 << 62, 1)
+        sender.membership_changed(self._stream, (1, 1), [Consumer(ELSEWHERE, ELSEWHERE, 1, None)])
+        endpoint: Any = SimpleNamespace(id=HERE, node=HERE, sender=sender)
+        self._encoder = RecordEncoder(endpoint, definition, dtype, validate=False)
+        self._outgoing = Outgoing(endpoint)
+
+    def seconds(self, array: Any, count: int) -> float:
+        """Of publishing the array, so often."""
+        stream, outgoing, blocks = self._stream, self._outgoing, self._encoder.blocks
+        route: Any = stream.route
+        began = time.perf_counter()
+        for _ in range(count):
+            for kind, data, records in blocks(array) or ():
+                stream.published_bytes += len(data)
+                route.gather.add_block(stream, kind, data, records)
+                outgoing.flush(route.flow)
+        seconds = (time.perf_counter() - began) / count
+        outgoing.clear()
+        route.flow.acknowledged(ELSEWHERE, outgoing.packs_sent, time.monotonic())
+        return seconds
+
+
+class Receiving:
+    """Packs of one block each that come over a socket and become arrays."""
+
+    def __init__(self, reader: Reader, came: Format, block: bytes, records: int) -> None:
+        kinds, tokens = as_wire([typed(BLOCK, came.token)], [records])
+        self._body = encode_body([], [1], [1], [records], [len(block)], kinds, 0, time.time(), [block], tokens)
+        self._reader, self._format, self._records = reader, came, records
+        self._near, self._far = socket.socketpair()
+        for end in (self._near, self._far):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+            end.settimeout(STALLED_SECONDS)
+        self._buffer = memoryview(bytearray(1 << 19))
+
+    def seconds(self, count: int) -> float:
+        """Of receiving so many: writing them is not counted."""
+        seconds = 0.0
+        body, buffer = self._body, self._buffer
+        for _ in range(count):
+            self._near.sendall(body)
+            began = time.perf_counter()
+            have = 0
+            while have < len(body):
+                have += self._far.recv_into(buffer[have:])
+            (block,) = decode_body(buffer[:have]).events
+            self._reader.batch_of_block(self._format, block, self._records)
+            seconds += time.perf_counter() - began
+        return seconds / count

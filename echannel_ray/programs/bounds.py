@@ -1,0 +1,215 @@
+"""What is known of whole numbers before a program runs: which indices need no check, which sums can't wrap around."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from echannel_ray.programs.program import (
+    Binary,
+    Block,
+    Call,
+    Choice,
+    Compare,
+    Const,
+    Convert,
+    Expression,
+    For,
+    If,
+    Length,
+    Load,
+    Local,
+    Logic,
+    SetLocal,
+    Static,
+    Type,
+    Unary,
+)
+
+MIN_INT: Final = -(2**63)
+MAX_INT: Final = 2**63 - 1
+
+
+class Interval(NamedTuple):
+    """All whole numbers from `low` to `high`."""
+
+    low: int
+    high: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether all of them are whole numbers of 64 bits."""
+        return self.low >= MIN_INT and self.high <= MAX_INT
+
+    def lies_within(self, low: int, high: int) -> bool:
+        """Whether none of them is outside of what is given."""
+        return self.low >= low and self.high <= high
+
+
+ANY: Final = Interval(MIN_INT, MAX_INT)
+_TRUTH: Final = Interval(0, 1)
+_UNKNOWN: Final = Interval(MIN_INT - 1, MAX_INT + 1)  # it may wrap around, for all that is known
+# So deep is looked into an expression: from each of its operators, which without a limit takes the square of its size.
+_MAX_DEPTH: Final = 12
+
+
+class Bounds:
+    """What is `known` of local variables, by slot, at one place of a program; who walks through it keeps it so."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Interval] = {}
+
+    def of(self, expression: Expression) -> Interval:
+        """Where the value of an expression (INT, or BOOL as 0 or 1) lies."""
+        return self._of(expression, _MAX_DEPTH)
+
+    def exact(self, expression: Expression) -> Interval:
+        """The same before it wraps around: it `fits` where it doesn't have to."""
+        return self._exact(expression, _MAX_DEPTH)
+
+    def _of(self, expression: Expression, depth: int) -> Interval:
+        exact = self._exact(expression, depth)
+        return exact if exact.fits else ANY
+
+    def _exact(self, expression: Expression, depth: int) -> Interval:
+        if expression.type is Type.BOOL:
+            return _TRUTH
+        if expression.type is not Type.INT:
+            return ANY
+        match expression:
+            case Const(_, value):
+                return Interval(int(value), int(value))
+            case Load(_, leaf):
+                return _of_bits(leaf.bits, leaf.signed)
+            case Length():
+                return Interval(0, MAX_INT)
+            case Local(_, slot):
+                return self.known.get(slot, ANY)
+        return self._worked_out(expression, depth - 1) if depth else _UNKNOWN
+
+    def _worked_out(self, expression: Expression, depth: int) -> Interval:
+        match expression:
+            case Convert(_, value) if value.type in (Type.INT, Type.BOOL):
+                return self._of(value, depth)
+            case Unary(_, "-", value):
+                low, high = self._of(value, depth)
+                return Interval(-high, -low)
+            case Binary(_, operator, left, right):
+                return _combined(operator, self._of(left, depth), self._of(right, depth))
+            case Choice(_, _, then, otherwise):
+                return _around(self._of(then, depth), self._of(otherwise, depth))
+            case Call(_, function, arguments):
+                return _called(function, [self._of(each, depth) for each in arguments])
+        return ANY
+
+    def may_trap(self, expression: Expression) -> bool:
+        """Whether working it out may have no result."""
+        match expression:
+            case Load(_, leaf, indices):
+                return not self.in_range(indices, leaf.shape) or any(map(self.may_trap, indices))
+            case Static(_, _, index):
+                return index is not None
+            case Convert(type_, value):
+                return (type_ is Type.INT and value.type is Type.FLOAT) or self.may_trap(value)
+            case Unary(_, _, value):
+                return self.may_trap(value)
+            case Binary(_, operator, left, right):
+                return self._fails(operator, left, right) or self.may_trap(left) or self.may_trap(right)
+            case Compare(_, _, left, right):
+                return self.may_trap(left) or self.may_trap(right)
+            case Logic(_, _, values):
+                return any(map(self.may_trap, values))
+            case Choice(_, condition, then, otherwise):
+                return any(map(self.may_trap, (condition, then, otherwise)))
+            case Call(_, _, arguments):
+                return any(map(self.may_trap, arguments))
+        return False
+
+    def in_range(self, indices: tuple[Expression, ...], shape: tuple[int | None, ...]) -> bool:
+        """Whether all indices of a leaf are known to be in range."""
+        return all(
+            length is not None and self.of(index).lies_within(0, length - 1)
+            for index, length in zip(indices, shape, strict=True)
+        )
+
+    def _fails(self, operator: str, left: Expression, right: Expression) -> bool:
+        if left.type is not Type.INT:
+            return False
+        if operator in ("//", "%"):
+            return self.of(right).low <= 0 <= self.of(right).high
+        return operator in ("<<", ">>") and not self.of(right).lies_within(0, 63)
+
+
+def of_turns(start: Interval, stop: Interval, step: int) -> tuple[Interval, int]:
+    """Where the variable of a loop lies while it runs, and how often it runs at most."""
+    if step > 0:
+        most = -((start.low - stop.high) // step)
+        return Interval(start.low, max(start.low, stop.high - 1)), max(0, most)
+    most = -((stop.low - start.high) // -step)
+    return Interval(min(start.high, stop.low + 1), start.high), max(0, most)
+
+
+def count_assignments(block: Block, counts: dict[int, int] | None = None) -> dict[int, int]:
+    """How often each local variable is assigned to in these statements: what is assigned to once keeps its bounds."""
+    counts = {} if counts is None else counts
+    for statement in block:
+        match statement:
+            case SetLocal(slot):
+                counts[slot] = counts.get(slot, 0) + 1
+            case If(_, then, otherwise):
+                count_assignments(then, counts)
+                count_assignments(otherwise, counts)
+            case For(slot, body=body):
+                counts[slot] = counts.get(slot, 0) + 1
+                count_assignments(body, counts)
+    return counts
+
+
+def _of_bits(bits: int, is_signed: bool) -> Interval:
+    if is_signed:
+        return Interval(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return Interval(0, 2**bits - 1)
+
+
+def _around(one: Interval, other: Interval) -> Interval:
+    return Interval(min(one.low, other.low), max(one.high, other.high))
+
+
+def _combined(operator: str, left: Interval, right: Interval) -> Interval:
+    match operator:
+        case "+":
+            return Interval(left.low + right.low, left.high + right.high)
+        case "-":
+            return Interval(left.low - right.high, left.high - right.low)
+        case "*":
+            corners = [one * other for one in left for other in right]
+            return Interval(min(corners), max(corners))
+        case "%" if right.low > 0:
+            return Interval(0, right.high - 1)
+        case "//" if right.low > 0:
+            corners = [one // other for one in left for other in right]
+            return Interval(min(corners), max(corners))
+        case "//":
+            # The smallest number by -1 is the only quotient that is too large.
+            return Interval(MIN_INT, MAX_INT + (left.low == MIN_INT and right.low <= -1 <= right.high))
+        case "&" if right.low >= 0 or left.low >= 0:
+            return Interval(0, min(each.high for each in (left, right) if each.low >= 0))
+        case "<<" if right.lies_within(0, 63):
+            corners = [one << other for one in left for other in right]
+            return Interval(min(corners), max(corners))
+        case "<<":
+            return Interval(MIN_INT << 63, MAX_INT << 63)
+        case ">>" if left.low >= 0:
+            return Interval(0, left.high)
+    return ANY
+
+
+def _called(function: str, arguments: list[Interval]) -> Interval:
+    match function:
+        case "min_int":
+            return Interval(min(each.low for each in arguments), min(each.high for each in arguments))
+        case "max_int":
+            return Interval(max(each.low for each in arguments), max(each.high for each in arguments))
+        case "abs_int":
+            low, high = arguments[0]
+            return Interval(0 if low <= 0 <= high else min(abs(low), abs(high)), max(abs(low), abs(high)))
+    return ANY

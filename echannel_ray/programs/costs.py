@@ -1,0 +1,83 @@
+"""How many steps a program takes at most: each operation is one or more, and a loop takes all its turns."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from echannel_ray.programs.program import (
+    FUNCTIONS,
+    Binary,
+    Block,
+    Call,
+    Choice,
+    Compare,
+    Convert,
+    Copy,
+    Expression,
+    For,
+    If,
+    Load,
+    Logic,
+    Program,
+    Return,
+    SetLocal,
+    SetStatic,
+    Statement,
+    Static,
+    Store,
+    Type,
+    Unary,
+)
+
+MAX_COST: Final = 10**8  # about a tenth of a second of machine code: nobody means to spend more on one event
+_COPY: Final = 10
+_TEXT: Final = 5
+_DIVISION: Final = 5
+
+
+def cost_of(program: Program) -> int:
+    """The steps that a program takes at most for an event."""
+    return of_block(program.body)
+
+
+def of_block(block: Block) -> int:
+    """The steps of some statements."""
+    return sum(map(_of_statement, block))
+
+
+def _of_statement(statement: Statement) -> int:
+    match statement:
+        case SetLocal(_, value) | Return(value):
+            return 1 + _of(value)
+        case SetStatic(_, index, value):
+            return 1 + _of(value) + (0 if index is None else _of(index))
+        case Store(_, indices, value):
+            return 1 + _of(value) + sum(map(_of, indices))
+        case Copy():
+            return _COPY
+        case If(condition, then, otherwise):
+            return 1 + _of(condition) + max(of_block(then), of_block(otherwise))
+        case For(_, start, stop, _, body, most):
+            return 1 + _of(start) + _of(stop) + most * (2 + of_block(body))
+    return 1
+
+
+def _of(expression: Expression) -> int:
+    match expression:
+        case Load(_, _, indices):
+            return 1 + sum(map(_of, indices))
+        case Static(_, _, index) if index is not None:
+            return 1 + _of(index)
+        case Convert(_, value) | Unary(_, _, value):
+            return 1 + _of(value)
+        case Binary(_, operator, left, right):
+            return (_DIVISION if operator in ("/", "//", "%") else 1) + _of(left) + _of(right)
+        case Compare(_, _, left, right):
+            return (_TEXT if left.type in (Type.TEXT, Type.BYTES) else 1) + _of(left) + _of(right)
+        case Logic(_, _, values):
+            return 1 + sum(map(_of, values))
+        case Choice(_, condition, then, otherwise):
+            return 1 + _of(condition) + max(_of(then), _of(otherwise))
+        case Call(_, function, arguments):
+            return FUNCTIONS[function].cost + sum(map(_of, arguments))
+    return 1

@@ -1,0 +1,162 @@
+"""Programs as machine code: what LLVM makes of the text of `lowering`, and how it is called.
+
+`llvmlite` is an optional extra, and is imported here only when something is compiled: without it `load` raises
+`ImportError`, and the other forms go on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from echannel_ray.formats.schema import Layout
+from echannel_ray.programs.emitting import Module
+from echannel_ray.programs.lowering import lower
+from echannel_ray.programs.program import Program
+from echannel_ray.programs.states import ASIDE_AT, State
+
+_METH_O: Final = 0x0008
+# Functions that take less than that keep the interpreter's lock: giving it away and waiting for it takes longer.
+_MAX_LOCKED_STEPS: Final = 100_000
+_TRAP_BITS: Final = (1 << 20) - 1
+_new_function: Final = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
+_PARAMETERS: Final = {"select": 4, "survivors": 5, "transform": 6}
+
+
+class _MethodDefinition(ctypes.Structure):
+    """CPython's `PyMethodDef`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("documentation", ctypes.c_char_p),
+    )
+
+
+class Code:
+    """The machine code of a program for records of one layout, for all replicas; each has its `State`."""
+
+    def __init__(self, program: Program, engine: Any, module: Module, names: list[str]) -> None:
+        self.traps = module.traps
+        self._cost = max(program.cost, 1)
+        self._functions: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {}
+        for name in set(names) & set(_PARAMETERS):
+            address = engine.get_function_address(name)
+            parameters = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * (_PARAMETERS[name] - 2)]
+            self._functions[name] = (
+                ctypes.PYFUNCTYPE(ctypes.c_int64, *parameters)(address),
+                ctypes.CFUNCTYPE(ctypes.c_int64, *parameters)(address),
+            )
+        self._single: _MethodDefinition | None = None
+        if "single" in names:
+            self._single = _MethodDefinition(b"passes", engine.get_function_address("single"), _METH_O, None)
+
+    def run(self, name: str, data: int, count: int, *others: int) -> int:
+        """Call a function over packs; its status."""
+        locked, unlocked = self._functions[name]
+        call = locked if count * self._cost <= _MAX_LOCKED_STEPS else unlocked
+        return call(data, count, *others)
+
+    def single(self, state: State, aside: Callable[[bytes], bool]) -> Callable[[bytes], bool] | None:
+        """A function of Python's that runs one event; `aside` is called instead at traps, and for what is no event."""
+        if self._single is None:
+            return None
+        state.set_address(ASIDE_AT, id(aside))
+        # The last argument is what says of which module a function is. It is here what has to live as long.
+        function: Callable[[bytes], bool] = _new_function(
+            ctypes.addressof(self._single), state.owner, (self, state, aside)
+        )
+        return function
+
+    def raise_trap(self, status: int, detail: bytes) -> None:
+        """Raise the `Trap` of a status."""
+        self.traps[(status & _TRAP_BITS) - 2](detail)
+
+
+def trapped_at(status: int) -> int:
+    """The index of the record that trapped."""
+    return status >> 20
+
+
+Discard = Callable[[Callable[[], None]], None]
+
+
+def compile_program(
+    program: Program, layout: Layout, output: Layout | None, template: bytes = b"", discard: Discard | None = None
+) -> Code:
+    """The machine code; `ImportError` without llvmlite, `RuntimeError` where LLVM fails. `discard` has the memory freed
+    when nobody holds the code any more: at once without it.
+    """
+    llvm = load()
+    module = lower(program, layout, output, template)
+    context = llvm.create_context()
+    parsed = llvm.parse_assembly(module.text, context)
+    names = [each.name for each in parsed.functions if not each.is_declaration]
+    machine = _machine(llvm)
+    _optimise(llvm, machine, parsed)
+    engine = llvm.create_mcjit_compiler(parsed, machine)
+
+    def free() -> None:
+        # In this order: left to the garbage collector, the context may go first, and the process with it.
+        engine.close()
+        context.close()
+
+    try:
+        engine.finalize_object()
+        code = Code(program, engine, module, names)
+    except BaseException:
+        free()
+        raise
+    weakref.finalize(code, discard or _at_once, free).atexit = False
+    return code
+
+
+def _at_once(free: Callable[[], None]) -> None:
+    free()
+
+
+def load() -> Any:
+    """LLVM, ready for this machine."""
+    if "llvmlite.binding" not in sys.modules:
+        _load_library()
+    llvm: Any = importlib.import_module("llvmlite.binding")
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+def _load_library() -> None:
+    """Have the system load LLVM's library before the import does, which would hold the interpreter's lock for 8 ms."""
+    package = importlib.util.find_spec("llvmlite")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        for path in (Path(folder) / "binding").glob("libllvmlite.*"):
+            load_library = ctypes.CDLL(None).dlopen
+            load_library.argtypes, load_library.restype = [ctypes.c_char_p, ctypes.c_int], ctypes.c_void_p
+            load_library(os.fsencode(path), os.RTLD_NOW)  # if it fails, the import says why
+
+
+def _machine(llvm: Any) -> Any:
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), opt=2, jit=True)
+
+
+def _optimise(llvm: Any, machine: Any, module: Any) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(machine, options)
+    passes = builder.getModulePassManager()
+    try:
+        passes.run(module, builder)
+    finally:
+        # By itself it would never be freed, 90 kB each time: of its two base classes the first has a `_dispose` that
+        # does nothing, and hides that of the second.
+        llvm.newpassmanagers.NewPassManager._dispose(passes)
+        passes.detach()
