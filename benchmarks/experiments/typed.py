@@ -7,18 +7,19 @@ differs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.alone import Alone, Timed, timed_on_fresh
+from benchmarks.harness.alone import Alone, Timed, difference, timed_on_fresh
 from benchmarks.harness.records import SIZES, filled, frozen, quote
 from benchmarks.harness.rows import Row, at_most
-from benchmarks.harness.samples import Plan, Samples, interleave
+from benchmarks.harness.samples import Plan, interleave
 from benchmarks.harness.up_to_socket import Receiving, Sending
 from echannel_ray.formats import types
 from echannel_ray.formats.reading import Reader
+from echannel_ray.formats.schema import Format
 from echannel_ray.formats.writing import array_format
 
 BLOCK_BYTES = 128 << 10
@@ -61,15 +62,10 @@ def _sending(plan: Plan) -> list[Row]:
         for size, goal in [(each, at_most(1.3)) for each in others]
     ]
     for size in SIZES:
-        more = _difference(taken[f"changeable {size}"], taken[f"frozen {size}"])
+        more = difference(taken[f"changeable {size}"], taken[f"frozen {size}"])
         what = f"encode a record of {size} that can be changed: what that adds"
         rows.append(Row(what, "one", more, "a memcpy of it", taken[f"memcpy {size}"]))
     return rows
-
-
-def _difference(more: Samples, less: Samples) -> Samples:
-    values = [max(one - other, 0.0) for one, other in zip(more.values, less.values, strict=True)]
-    return Samples(more.unit, more.higher_is_better, values)
 
 
 # ---- at the receiver ----
@@ -94,16 +90,17 @@ def _receivers(size: str, seed: int) -> Mapping[str, Timed]:
         reader = Reader(target, types.schema_of(target), "numpy")
         if not (reader.batch_of_block(sent, came.tobytes(), records) == array).all():
             raise AssertionError(f"{name} records arrive as others")
-        measures[name] = timed_on_fresh(
-            lambda block, reader=reader, sent=sent: reader.batch_of_block(sent, block, records), came.tobytes()
-        )
+        measures[name] = timed_on_fresh(partial(_read, reader, sent, records), came.tobytes())
         measures[f"{name}, whole path"] = Receiving(reader, sent, came.tobytes(), records).seconds
     return measures
 
 
+def _read(reader: Reader, sent: Format, records: int, block: bytes) -> Any:
+    return reader.batch_of_block(sent, block, records)
+
+
 def _receiving(plan: Plan, size: str) -> list[Row]:
-    with ExitStack() as stack:
-        alone = stack.enter_context(Alone(_receivers, size, plan.seed))
+    with Alone(_receivers, size, plan.seed) as alone:
         taken = interleave(plan, alone.measures(plan), "s", higher_is_better=False)
     rows = []
     for path in ("", ", whole path"):
@@ -124,7 +121,7 @@ def _receiving(plan: Plan, size: str) -> list[Row]:
             Row(
                 f"a field nobody expects, same byte order, what it adds: {where}",
                 "one",
-                _difference(same_wider, same),
+                difference(same_wider, same),
                 "a memcpy of the block",
                 taken["memcpy"],
                 None if path else at_most(1),

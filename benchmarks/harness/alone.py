@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness.child import Child, requests
 from benchmarks.harness.pinning import place
-from benchmarks.harness.samples import Measure, Plan, sized
+from benchmarks.harness.samples import Measure, Plan, Samples, sized
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -72,3 +72,11 @@ def timed_on_fresh(call: Callable[[bytes], object], content: bytes) -> Timed:
         return seconds / count
 
     return measure
+
+
+def difference(more: Samples, less: Samples) -> Samples:
+    """What the one takes more than the other.
+
+    Of the best of each: the best of the rounds' differences would be that in which the lesser one was disturbed.
+    """
+    return Samples(more.unit, more.higher_is_better, [max(more.best - less.best, 0.0)])

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from echannel_ray import ecode
 from echannel_ray.formats import types
 from echannel_ray.formats.layouts import layout_of
 from echannel_ray.programs import frontend
@@ -17,8 +16,6 @@ from echannel_ray.programs.engine import Engine
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.recordwise import Recordwise
 from echannel_ray.programs.source import source_of
-
-__all__ = ["Engine", "ecode", "forms", "native", "ready", "shipped"]
 
 NATIVE_SECONDS = 30.0
 

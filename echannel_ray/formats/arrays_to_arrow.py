@@ -8,8 +8,8 @@ value of the source is one of the target (`lossless`) has been seen before.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 from echannel_ray.formats import schema
 from echannel_ray.formats.annotated import GENERIC
@@ -22,7 +22,9 @@ from echannel_ray.formats.schema import Record
 Values: TypeAlias = Any  # a numpy.ndarray
 Make: TypeAlias = Callable[[Values], Column]
 
-_MAX_CODE_POINT = 0x10FFFF
+_MAX_CODE_POINT: Final = 0x10FFFF
+_SURROGATES: Final = 0xD800 >> 11
+_MAX_EMPTY_ITEMS: Final = 1 << 22
 
 
 def batch_maker(source: Record, target: Record, pa_schema: Any) -> Callable[[Values], Batch]:
@@ -59,7 +61,8 @@ def _default_maker(field: schema.Field, arrow_field: Any) -> Make:
     lone = Record((field,))
     row = maker_of(Record(()), lone, GENERIC)(())
     (default,) = batch_of_rows([row], lone, pa.schema([arrow_field])).column(0)
-    return lambda array: pa.repeat(default, len(array))
+    # Of some types Arrow repeats nothing zero times.
+    return lambda array: pa.repeat(default, max(len(array), 1)).slice(0, len(array))
 
 
 def _maker(source: schema.Type, target: schema.Type, pa_type: Any, name: str) -> Make:
@@ -115,8 +118,9 @@ def _texts(pa_type: Any, name: str) -> Make:
 
     def make(values: Values) -> Column:
         native = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
-        if native.dtype.itemsize and (native.view("u4") > _MAX_CODE_POINT).any():
-            raise ValueError(f"field {name!r} has a text of what are no characters")
+        points = native.view("u4") if native.dtype.itemsize else np.empty(0, "u4")
+        if ((points > _MAX_CODE_POINT) | (points >> 11 == _SURROGATES)).any():
+            raise ValueError(f"field {name!r} has a text with what is no character")
         return _as_declared(native.tolist(), pa_type)  # Arrow itself would take the first NUL for the end
 
     return make
@@ -180,6 +184,10 @@ def _lists(source: schema.Array, target: schema.Array | schema.List, pa_type: An
     is_fixed = pa.types.is_fixed_size_list(pa_type)
 
     def make(values: Values) -> Column:
+        if (
+            not values.dtype.itemsize and values.size > _MAX_EMPTY_ITEMS
+        ):  # a layout from outside costs no bytes for them
+            raise ValueError(f"field {name!r} has {values.size} items of no bytes, which is too many")
         items = make_items(values.reshape(len(values) * length, *values.shape[2:]))
         if is_fixed:
             return pa.Array.from_buffers(pa_type, len(values), [None], children=[items])
@@ -193,7 +201,7 @@ def _variable_lists(count: int, length: int, items: Column, pa_type: Any) -> Col
     import numpy as np
     import pyarrow as pa
 
-    ends: Sequence[int] = np.arange(count + 1) * length
+    ends = np.arange(count + 1) * length
     if pa.types.is_large_list(pa_type):
         return pa.LargeListArray.from_arrays(pa.array(ends), items, type=pa_type)
     if pa.types.is_list(pa_type):

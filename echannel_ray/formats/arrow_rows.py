@@ -90,8 +90,8 @@ def _for_arrow(value: Any, type_: schema.Type) -> Any:
             return {field.name: _for_arrow(value[field.name], field.type) for field in type_.fields}
         case schema.Uuid():
             return value.bytes
-        case schema.Timestamp(unit="ns") | schema.Duration(unit="ns"):
-            return int(value.astype("i8"))  # NumPy's have no zone, and Arrow's may
+        case schema.Timestamp() | schema.Duration() if hasattr(value, "astype"):
+            return int(value.astype("i8"))  # nanoseconds: NumPy's have no zone, and Arrow's may
         case schema.Timestamp(zone=None):
             if value.tzinfo is None:
                 raise ValueError("a datetime without a time zone has no place in a column of those with one")

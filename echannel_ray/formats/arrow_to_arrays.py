@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from echannel_ray.formats import layouts, schema
 from echannel_ray.formats.annotated import GENERIC
-from echannel_ray.formats.arrow import Batch, Column
 from echannel_ray.formats.arrays_to_arrow import rescaled
+from echannel_ray.formats.arrow import Batch, Column
 from echannel_ray.formats.flat import row_of
 from echannel_ray.formats.makers import maker_of
 from echannel_ray.formats.schema import Record
@@ -50,7 +50,7 @@ def _record_filler(source: Record, target: Record) -> Callable[[Places, Sequence
         if given is not None:
             fills.append((field.name, places[field.name], _filler(given.type, field.type, field.name)))
     absent = Record(tuple(field for field in target.fields if field.name not in places))
-    defaults = _defaults(absent) if absent.fields else None
+    defaults = _defaults(absent) if absent.fields else {}
 
     def fill(places: Places, columns: Sequence[Column]) -> None:
         for name, index, fill_field in fills:

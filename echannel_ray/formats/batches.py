@@ -11,8 +11,8 @@ from echannel_ray.formats.annotated import GENERIC
 from echannel_ray.formats.arrays_to_arrow import batch_maker
 from echannel_ray.formats.arrow import adopted, arrow_schema, read_batch
 from echannel_ray.formats.arrow_rows import batch_of_rows
-from echannel_ray.formats.arrow_types import schema_of_record
 from echannel_ray.formats.arrow_to_arrays import array_maker
+from echannel_ray.formats.arrow_types import schema_of_record
 from echannel_ray.formats.columns import record_of_arrow
 from echannel_ray.formats.extension import lossless
 from echannel_ray.formats.makers import maker_of
@@ -144,6 +144,7 @@ class ArrowColumns:
 
     def _of_batch(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
         batch = adopted(read_batch(format, block, count), self._schema)
+        # By rows where any column has another type: Arrow's casts differ from `lossless` for nulls, zones and maps.
         return batch if batch is not None else self._of_rows(format, tuples_of(format, block, count))
 
     def _of_rows(self, format: Format, rows: Any) -> Any:  # noqa: A002

@@ -39,11 +39,11 @@ class Writer:
         packed = flat.struct_of(self.format.layout, record) if self.format.layout else None
         self._packed = packed
         self._record = record
-        self._write = _Source(packed is not None).writer(record, annotation, packed, self._again)
+        self.write: Write = _Source(packed is not None).writer(record, annotation, packed, self._again)
 
     def __call__(self, event: Any) -> bytes:
-        """The event as bytes; `NotSerialisable` where a field's value is not of its type."""
-        return self._write(event)
+        """The event as bytes; `NotSerialisable` where a field's value is not of its type. (`write` without the call.)"""
+        return self.write(event)
 
     def _again(self, event: Any) -> bytes:
         try:

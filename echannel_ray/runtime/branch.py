@@ -267,19 +267,26 @@ class Branch:
             child.advance()
 
     def emit_run(self, kind: int, payloads: list[Any], size_bytes: int) -> None:
-        """Many small records of one kind: the usual way of what E-code lets pass."""
+        """Many records of one kind and size: the usual way of what E-code lets pass."""
         outlet = self.outlet
         endpoint = self.endpoint
-        if outlet.local or (outlet.stream.limit_bytes < 0 and outlet.stream.recipients):
+        is_usual = not outlet.local and (outlet.stream.limit_bytes >= 0 or not outlet.stream.recipients)
+        if not is_usual or size_bytes > (SMALL_BYTES + OVERHEAD_BYTES) * len(payloads):
             size = size_bytes // len(payloads)
             self._emit(None, [(kind, payload, size) for payload in payloads], None)
             return
+        degree = outlet.stream.max_degree
         with endpoint.lock:
             self.events_out += len(payloads)
-            if outlet.has_consumers:
+            if not outlet.has_consumers:
+                endpoint.sender.skip(outlet.stream, len(payloads))
+            elif len(payloads) <= degree:
                 outlet.absorb(kind, payloads, size_bytes)
             else:
-                endpoint.sender.skip(outlet.stream, len(payloads))
+                each_bytes = size_bytes // len(payloads)
+                for start in range(0, len(payloads), degree):
+                    part = payloads[start : start + degree]
+                    outlet.absorb(kind, part, each_bytes * len(part))
             for child in self.children:
                 child.feed(Chunk(kind, payloads, None, size_bytes))
         endpoint.outgoing.write()

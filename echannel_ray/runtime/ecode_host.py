@@ -21,6 +21,7 @@ from echannel_ray.protocol.kinds import token_of, typed, wire_kind
 from echannel_ray.protocol.messages import SharedRef
 from echannel_ray.runtime.branch import Branch, Chunk, Host
 from echannel_ray.runtime.crew import Errand
+from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.outlet import joined
 from echannel_ray.runtime.records import open_more
 from echannel_ray.runtime.refusing import refused
@@ -125,6 +126,8 @@ class EcodeHost(Host):
             chunk = pending.popleft()
             try:
                 self._run(chunk)
+            except Exception as error:  # such as of a layout that does not fit; whoever publishes is not to blame
+                self._failed(f"{type(error).__name__}: {error}", NOTHING)
             finally:
                 with self._endpoint.lock:
                     branch.done(chunk)
@@ -200,7 +203,7 @@ class EcodeHost(Host):
     def _emit(self, kind: int, payloads: list[bytes], chunk: Chunk) -> None:
         if not payloads:
             return
-        size = sum(map(len, payloads)) + OVERHEAD_BYTES * len(payloads)
+        size = (len(payloads[0]) + OVERHEAD_BYTES) * len(payloads)
         if chunk.emission is not None:
             self._branch.emit_payloads([(kind, payload) for payload in payloads], chunk.emission)
         else:

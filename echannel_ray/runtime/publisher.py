@@ -57,7 +57,8 @@ class Publisher:
     ) -> None:
         self.endpoint = endpoint
         self.records = records  # of a typed channel
-        self.encode: Callable[[Any], Encoded] = records or encode
+        self.encode: Callable[[Any], Encoded] = encode if records is None else records.encode
+        self._sizes = {} if records is None else records.sizes  # of the events of some kinds
         self.channel = channel
         self.incarnation = incarnation
         self.derived = derived  # it publishes straight into this derived channel
@@ -99,7 +100,8 @@ class Publisher:
             return self._gather(event, timeout, PLAIN, event, len(event) + OVERHEAD_BYTES)
         if self.stream.limit_bytes < 0 and not self._encoded_room:
             direct = self._direct
-            if direct is not None and direct.publish(event):
+            is_fit = self.records is None or self.records.takes(event)
+            if direct is not None and is_fit and direct.publish(event):
                 return True
             return self._publish(event, timeout)  # type: ignore[no-any-return]
         kind, payload, size = self.encode(event)
@@ -230,7 +232,9 @@ class Publisher:
         return there_was
 
     def _absorb(self, kind: int, taken: list[bytes]) -> None:
-        size = sum(map(len, taken)) + OVERHEAD_BYTES * len(taken)
+        each_bytes = self._sizes.get(kind)
+        count = len(taken)
+        size = each_bytes * count if each_bytes else sum(map(len, taken)) + OVERHEAD_BYTES * count
         if self.has_branches:
             self.branches.feed(Chunk(kind, taken, None, size))
         if self.outlet.has_consumers:

@@ -48,43 +48,48 @@ class RecordEncoder:
         self._validate = validate
         assert definition.type_schema is not None
         self.record = types.certain_of(definition.type_schema)
-        self._writers: dict[type, tuple[int, Callable[[Any], bytes]]] = {}
+        # By classes of events: the kind, what writes it, and what each is accounted for; 0: that varies.
+        self._writers: dict[type, tuple[int, Callable[[Any], bytes], int]] = {}
+        self.sizes: dict[int, int] = {}  # of records of a fixed layout, by their kinds
         self._kinds: dict[Any, int] = {}  # of arrays by their dtypes, and of record batches by their schemas
         if event_type is not None:
             types.check_producer(definition.channel, definition.type_schema, event_type)
         if isinstance(event_type, type):
             self._learn(event_type)
 
-    def __call__(self, event: Any) -> Encoded:
+    def encode(self, event: Any) -> Encoded:
         """The event as (kind, payload, size to account for)."""
         found = self._writers.get(type(event))
         if found is None:
             return self._unusual(event)
-        kind, write = found
+        kind, write, size = found
         data = write(event)
-        return kind, data, len(data) + OVERHEAD_BYTES
+        return kind, data, size or len(data) + OVERHEAD_BYTES
 
     def ready(self, event: Any) -> None:
         """Have ready what is needed to encode such an event: that may ask a manager, so not under a lock."""
         if type(event) not in self._writers:
-            self(event)
+            self.encode(event)
+
+    def takes(self, event: Any) -> bool:
+        """Whether such an event is known to be a record."""
+        return type(event) in self._writers
 
     def emitted(self, event: Any) -> Encoded:
         """What a modulator emitted: a record if it is one, else anything."""
-        if type(event) in self._writers:
-            return self(event)
+        if type(event) in self._writers or _is_array_record(event):
+            return self.encode(event)
         return encode(event)
 
     def _unusual(self, event: Any) -> Encoded:
-        dtype = getattr(event, "dtype", None)
-        if getattr(dtype, "names", None) and not getattr(event, "ndim", 1):
+        if _is_array_record(event):
             data = event.tobytes()
-            return typed(RECORD, self._token_of_array(dtype)), data, len(data) + OVERHEAD_BYTES
+            return typed(RECORD, self._token_of_array(event.dtype)), data, len(data) + OVERHEAD_BYTES
         if isinstance(event, Mapping):
             self._writers[type(event)] = self._writer(None)
         else:
             self._learn(type(event))
-        return self(event)
+        return self.encode(event)
 
     def _learn(self, event_class: type) -> None:
         try:
@@ -104,19 +109,23 @@ class RecordEncoder:
             got=got,
         )
 
-    def _writer(self, event_class: type | None) -> tuple[int, Callable[[Any], bytes]]:
+    def _writer(self, event_class: type | None) -> tuple[int, Callable[[Any], bytes], int]:
         record = self.record if event_class is None else types.schema_of(event_class)
-        write = writer_of(event_class, record)
-        self._make_known(event_class, write.format)
+        writer = writer_of(event_class, record)
+        self._make_known(event_class, writer.format)
+        kind = typed(RECORD, writer.format.token)
+        size = 0
+        if writer.format.layout is not None:
+            size = self.sizes[kind] = writer.format.layout.itemsize + OVERHEAD_BYTES
         if event_class is None or not self._validate:
-            return typed(RECORD, write.format.token), write
+            return kind, writer.write, size
         validate = validator_of(event_class)
 
         def write_valid(event: Any) -> bytes:
             validate(event)
-            return write(event)
+            return writer(event)
 
-        return typed(RECORD, write.format.token), write_valid
+        return kind, write_valid, size
 
     def _make_known(self, event_type: Any, format: schema.Format) -> None:  # noqa: A002
         definition = self.definition
@@ -174,6 +183,10 @@ class RecordEncoder:
             for at in range(0, piece.num_rows, step):
                 part = piece.slice(at, step)
                 yield typed(BLOCK, token), bytes(batch_block(part)), part.num_rows
+
+
+def _is_array_record(event: Any) -> bool:
+    return bool(getattr(getattr(event, "dtype", None), "names", None)) and not getattr(event, "ndim", 1)
 
 
 def split(kind: int, block: Any, count: int) -> Iterator[tuple[int, bytes]]:

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from echannel_ray.formats.events import BUFFERS, GAP, PICKLED, PLAIN, encode
-from echannel_ray.formats.packs import MalformedPack, PackBody, Undecodable, decode_body, decode_events, encode_body
+from echannel_ray.formats.events import BLOCK, BUFFERS, GAP, PICKLED, PLAIN, RECORD, encode
+from echannel_ray.formats.packs import (
+    MalformedPack,
+    PackBody,
+    Undecodable,
+    decode_body,
+    decode_events,
+    encode_body,
+    encode_in_segments,
+)
 
 GOOD: tuple[Any, ...] = ([], [7], [1], [2], [50], b"", 0, 1.5, [b"a", b"b"])
 PLAIN_EVENTS = st.one_of(
@@ -180,3 +188,55 @@ def test_any_buffer_will_do():
     data = encode_body(*GOOD)
     for buffer in (data, bytearray(data), memoryview(b"x" + data)[1:]):
         assert decode_body(buffer).events == [b"a", b"b"]
+
+
+TOKENS = bytes(range(1, 9)) + bytes(8) + bytes(range(11, 19))
+TYPED: tuple[Any, ...] = (
+    [], [7, 8, 7], [1, 1, 2], [1000, 2, 1], [5, 5, 5], bytes((BLOCK, PLAIN, PLAIN, RECORD)), 0, 1.5,
+    [b"block" * 3000, b"a", 2, b"record"], TOKENS,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("encode_body", [encode_body, lambda *parts: b"".join(encode_in_segments(*parts))])
+def test_records_and_blocks(encode_body):
+    body = decode_body(encode_body(*TYPED))
+    assert (body.counts, body.tokens) == ([1000, 2, 1], TOKENS)
+    assert decode_events(body) == [b"block" * 3000, b"a", 2, b"record"]
+    sole = decode_body(encode_body([], [7], [1], [500], [5], bytes((BLOCK,)), 0, 1.5, [b"block"], bytes(7) + b"\1"))
+    assert decode_events(sole) == [b"block"]
+    pair = decode_body(encode_body([], [7], [1], [2], [5], bytes((RECORD,)), 0, 1.5, [b"a", b"b"], bytes(7) + b"\1"))
+    assert decode_events(pair) == [b"a", b"b"]
+
+
+@given(st.lists(st.binary(max_size=6000), min_size=1, max_size=40), st.booleans())
+def test_segments_make_the_same_body(events, is_typed):
+    runs = ([7], [1], [len(events)], [5], bytes((RECORD,)) if is_typed else b"", 0, 1.5, events)
+    tokens = bytes(7) + b"\1" if is_typed else b""
+    assert decode_body(b"".join(encode_in_segments([], *runs, tokens))) == decode_body(encode_body([], *runs, tokens))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (3, [1000, 2, 2]),
+        (3, [1000, 1, 1]),
+        (3, [1000, 2, 1, 1]),
+        (5, bytes((BLOCK,))),
+        (5, bytes((RECORD, PLAIN, PLAIN, RECORD))),
+        (5, bytes((BLOCK, PLAIN, RECORD, RECORD))),
+        (5, b""),
+        (8, [b"block", b"a", 2, "record"]),
+        (8, [b"block", b"a", 2, b"record", b"more"]),
+        (8, [b"block"]),
+        (9, b""),
+        (9, TOKENS[:-1]),
+        (9, TOKENS + bytes(8)),
+        (9, bytes(24)),
+        (9, TOKENS[:8] * 3),
+    ],
+)
+def test_records_that_make_no_sense(place, value):
+    parts = [*TYPED]
+    parts[place] = value
+    with pytest.raises(MalformedPack):
+        decode_body(encode_body(*parts))

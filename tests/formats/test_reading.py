@@ -1,14 +1,12 @@
-"""Records of every kind of type as those of every other, defaults and missing fields, and bytes that are no records."""
+"""Records of every kind of type as those of every other, defaults and missing fields."""
 
 import dataclasses
-import enum
 import pickle
 import struct
 import uuid
 from collections import deque
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import numpy as np
@@ -26,6 +24,7 @@ from echannel_ray.formats.generic import Record
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.formats.reading import Reader
 from echannel_ray.formats.writing import array_format, batch_block, batch_format, block_of, format_of, writer_of
+from tests.formats.everything import EVERYTHING, Everything, Side
 from tests.formats.same_record import FIXED_TYPES, Values, made, values_of
 
 VALUES = Values(
@@ -65,61 +64,6 @@ def test_a_record_of_every_kind_arrives_as_every_other(source, target):
         assert got.dtype == target
     else:
         assert type(got) is type(got.where) is Record
-
-
-class Side(enum.Enum):
-    BUY = "b"
-    SELL = "s"
-
-
-class Pair(NamedTuple):
-    left: int
-    right: str = "r"
-
-
-class Options(TypedDict):
-    depth: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Point:
-    x: float
-    y: float
-
-
-@dataclasses.dataclass
-class Everything:
-    side: Side
-    kind: Literal["a", 3]
-    maybe: Point | None
-    at: datetime
-    day: date
-    hour: time
-    price: Decimal
-    key: uuid.UUID
-    text: str
-    data: bytes
-    raw: bytearray
-    number: complex
-    some: set[int]
-    points: frozenset[Point]
-    queue: deque[int]
-    numbers: tuple[int, ...]
-    mixed: tuple[int, str, Point]
-    union: int | str | Point
-    by_name: dict[str, list[Point]]
-    by_place: dict[tuple[int, int], date]
-    anything: Any
-    pair: Pair
-    options: Options
-
-
-EVERYTHING = Everything(
-    Side.SELL, 3, Point(1.0, 2.0), datetime(2024, 1, 2, 3, tzinfo=timezone(timedelta(hours=2))), date(2024, 1, 2),
-    time(1, 2, 3, 4), Decimal("1.50"), uuid.UUID(int=7), "ä\0", b"\xff", bytearray(b"x"), 1 + 2j, {1, 2},
-    frozenset({Point(1.0, 1.0)}), deque([1, 2]), (1, 2, 3), (1, "b", Point(0.0, 0.0)), Point(5.0, 6.0),
-    {"a": [Point(1.0, 2.0)]}, {(1, 2): date(2024, 1, 1)}, {"k": [1, None, "x", b"y"]}, Pair(1, "q"), {"depth": 2},
-)  # fmt: skip
 
 
 def test_all_that_annotations_can_say_arrives_as_it_was():
@@ -307,71 +251,6 @@ def test_a_reader_knows_what_needs_no_reading():
     assert not Reader(dtype, schema_of(dtype)).is_target(np.zeros(2, dtype))
     with pytest.raises(NotSerialisable, match="'a'"):
         Reader(Less, schema_of(Less)).of_mapping({"a": "x"})
-
-
-def _cut(data):
-    return [data[:end] for end in range(len(data))]
-
-
-@pytest.mark.parametrize("event", [EVERYTHING, Plain(1, [1, 2])], ids=["everything", "plain"])
-def test_what_is_cut_off_is_no_event(event):
-    cls = type(event)
-    write = writer_of(cls, schema_of(cls))
-    data = write(event)
-    for payload in [*_cut(data), data + b"\0"]:
-        (got,) = Reader(cls, schema_of(cls)).events(write.format, [payload])
-        assert isinstance(got, Undecodable), payload
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        b"", b"\xc0", b"\xc1", b"\x93\x01\x90", b"\xdd\xff\xff\xff\xff", b"\x93\x01\xdd\xff\xff\xff\xff\x01",
-        b"\x93\x01" + b"\x91" * 100_000, msgspec.msgpack.encode(["1", [], 1]), msgspec.msgpack.encode([1, ["x"], 1]),
-        msgspec.msgpack.encode([2**63, [], 1]), msgspec.msgpack.encode([1, [], True]), msgspec.msgpack.encode({"a": 1}),
-    ],
-)  # fmt: skip
-def test_other_bytes_are_no_event(payload):
-    good = writer_of(Plain, schema_of(Plain))(Plain(1))
-    got = Reader(Plain, schema_of(Plain)).events(format_of(Plain), [good, payload, good])
-    assert [type(each) for each in got] == [Plain, Undecodable, Plain]
-    assert got[1].payload == payload
-
-
-@given(st.binary(max_size=40))
-def test_no_bytes_do_harm(payload):
-    for cls in (Plain, Less, Everything):
-        (got,) = Reader(cls, schema_of(cls)).events(format_of(cls), [payload])
-        assert isinstance(got, cls | Undecodable)
-
-
-def test_an_enum_has_its_members_only():
-    @dataclasses.dataclass
-    class Order:
-        side: Side
-        other: str
-
-    record = schema_of(Order)
-    wire = schema.Format(record, schema.MSGPACK)
-    got = Reader(Order, record).events(wire, [msgspec.msgpack.encode(["b", ""]), msgspec.msgpack.encode(["x", ""])])
-    assert got[0] == Order(Side.BUY, "")
-    assert isinstance(got[1], Undecodable)
-
-
-@pytest.mark.parametrize("count", [-1, 0, 1, 3, 2**40])
-def test_a_block_has_the_size_that_it_says(count):
-    for target in (Less, None, np.dtype([("a", "i8")])):
-        reader = Reader(target, schema_of(Less))
-        with pytest.raises(ValueError, match="bytes"):
-            reader.rows(format_of(Less), bytes(16), count)
-
-
-def test_one_record_out_of_range_takes_no_other_with_it():
-    source = np.array([("9999-01-01",), ("2024-01-01",)], [("t", "M8[s]")])
-    target = np.dtype([("t", "M8[ns]")])
-    got = Reader(target, schema_of(target)).rows(format_of(source.dtype), block_of(source), 2)
-    assert isinstance(got[0], Undecodable)
-    assert got[1]["t"] == np.datetime64("2024-01-01")
 
 
 _SIMPLE = {

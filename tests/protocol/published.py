@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowSender
 from echannel_ray.protocol.gathering import Columns
-from echannel_ray.protocol.kinds import PLAIN
+from echannel_ray.protocol.kinds import TOKEN_BYTES, entries_of, kind_at, token_of, wire_kind
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.protocol.streams import SenderStream
 
@@ -108,12 +108,16 @@ class Subscription:
 def split(columns: Columns) -> list[Columns]:
     """The packs that become of one with large events, each of which has a run of its own."""
     parts = [Columns(columns.control, [], [], [], [], b"", 0, [])]
-    kinds = columns.kinds or bytes((PLAIN,))
     offset = 0
     for i, count in enumerate(columns.counts):
-        events = columns.events[offset : offset + count]
-        kind = bytes((kinds[offset] if len(kinds) > 1 else kinds[0],)) * count
-        run = Columns([], [columns.streams[i]], [columns.firsts[i]], [count], [columns.marks[i]], kind, 0, events)
+        kind_of_run = kind_at(columns, i, offset)
+        entries = entries_of(kind_of_run, count)
+        events = columns.events[offset : offset + entries]
+        kind = bytes((wire_kind(kind_of_run),)) * entries
+        token = token_of(kind_of_run).to_bytes(TOKEN_BYTES, "little")
+        run = Columns(
+            [], [columns.streams[i]], [columns.firsts[i]], [count], [columns.marks[i]], kind, 0, events, 0.0, token
+        )
         if isinstance(events[0], Event) and events[0][3] > frames.CHUNK_BYTES:
             parts += [run, Columns([], [], [], [], [], b"", 0, [])]
         else:
@@ -121,6 +125,6 @@ def split(columns: Columns) -> list[Columns]:
             for mine, more in zip(last[1:5], run[1:5], strict=True):
                 mine.extend(more)
             last.events.extend(events)
-            parts[-1] = last._replace(kinds=last.kinds + kind)
-        offset += count
+            parts[-1] = last._replace(kinds=last.kinds + kind, tokens=last.tokens + token)
+        offset += entries
     return [part for part in parts if part.events or part.control]

@@ -1,0 +1,199 @@
+"""What does E-code cost an event, and how soon is it there?
+
+In one process, without channels: a filter over packs and over single events, in each form; a transformation; and what
+a thread that publishes notices while machine code is made.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from itertools import cycle
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.alone import Alone, Timed, difference, timed
+from benchmarks.harness.busy import Busy
+from benchmarks.harness.child import Child, requests
+from benchmarks.harness.programs import forms, native, ready, shipped
+from benchmarks.harness.records import GRID, READING, filled, outside, quote
+from benchmarks.harness.rows import Goal, Row, at_most
+from benchmarks.harness.samples import Plan, Samples, interleave
+
+PACK_EVENTS = 1000
+PACKS = 4  # in turn: all of them stay in the cache, as what has just arrived does
+PASSING = {"50 %": 0.5, "97 %": 1 / 30}  # and the share that is rejected
+WARM_SECONDS = 0.2
+AVERAGE = np.dtype([("average", "f8")])
+LOOPS = """
+total = 0.0
+for row in range(253):
+    for column in range(37):
+        total += grid[row][column]
+output.average = total / 9361
+"""
+# Each addition waits for the one before it, and E-code keeps the order that is written.
+FOUR_SUMS = """
+a = 0.0
+b = 0.0
+c = 0.0
+d = 0.0
+for row in range(253):
+    for column in range(0, 36, 4):
+        a += grid[row][column]
+        b += grid[row][column + 1]
+        c += grid[row][column + 2]
+        d += grid[row][column + 3]
+    a += grid[row][36]
+output.average = (a + b + c + d) / 9361
+"""
+
+
+def run(plan: Plan) -> list[Row]:
+    """All of it."""
+    return [*_filtering(plan), *_averaging(plan), *_starting(plan)]
+
+
+# ---- a filter ----
+
+
+def _filters(seed: int) -> Mapping[str, Timed]:
+    dtype, text = quote(), outside(1 / 30)
+    arrays = [filled(dtype, PACK_EVENTS, seed + number) for number in range(PACKS)]
+    blocks = [array.tobytes() for array in arrays]
+    measures = {name: _over_blocks(blocks, select, PACK_EVENTS) for name, select in forms(text, dtype).items()}
+    low, high = 50 - 50 / 30, 50 + 50 / 30
+    views = [np.frombuffer(block, dtype) for block in blocks]
+    measures["NumPy"] = _over(views, lambda array: (array["price"] < low) | (array["price"] > high))
+    for share, rejected in PASSING.items():
+        engine = native(outside(rejected), dtype)
+        masks = [np.frombuffer(engine.select(block, PACK_EVENTS), bool) for block in blocks]
+        pairs = [*zip(views, masks, strict=True)]
+        measures[f"survivors {share}"] = _over_blocks(blocks, engine.survivors, PACK_EVENTS)
+        measures[f"NumPy survivors {share}"] = _over(pairs, lambda pair: pair[0][pair[1]])
+    engine = native(text, dtype)
+    engine.passes(blocks[0][: dtype.itemsize])  # from now on the attribute is the compiled function itself
+    records, passes = [record.tobytes() for record in arrays[0]], engine.passes
+    measures["single"] = timed(lambda: [None for record in records if passes(record)])
+    measures["loop"] = timed(lambda: [None for record in records if record])
+    return measures
+
+
+def _over(packs: list[Any], call: Callable[[Any], object]) -> Timed:
+    following = cycle(packs).__next__
+    return timed(lambda: call(following()))
+
+
+def _over_blocks(blocks: list[bytes], call: Callable[[bytes, int], object], count: int) -> Timed:
+    return _over(blocks, lambda block: call(block, count))
+
+
+def _filtering(plan: Plan) -> list[Row]:
+    with Alone(_filters, plan.seed) as alone:
+        measures = alone.measures(plan, events_each=PACK_EVENTS)
+        taken = interleave(plan, measures, "s", higher_is_better=False)
+    what = f"range filter on 100 B records, packs of {PACK_EVENTS}, per event"
+    rows = [
+        Row(f"{what}, native", "one", taken["native"], goal=at_most(1e-9)),
+        *(Row(f"{what}, {form}", "one", taken[form]) for form in ("columnar", "interpreted")),
+        Row(f"{what}, native", "one", taken["native"], "a NumPy expression", taken["NumPy"]),
+        Row(
+            "range filter on a 100 B record by itself, native, without the loop around it",
+            "one",
+            difference(taken["single"], taken["loop"]),
+            goal=at_most(20e-9),
+        ),
+    ]
+    for share in PASSING:
+        mine, theirs = taken[f"survivors {share}"], taken[f"NumPy survivors {share}"]
+        note = "ours filters as well, NumPy's mask is there"
+        rows.append(
+            Row(f"filter and copy what passes, {share}, per event", "one", mine, "NumPy's b[mask]", theirs, note=note)
+        )
+    return rows
+
+
+# ---- a transformation ----
+
+
+def _averages(seed: int) -> Mapping[str, Timed]:
+    grids = [filled(GRID, 1, seed + number) for number in range(PACKS)]
+    for number, each in enumerate(grids):
+        each["grid"] = np.random.default_rng(seed + number).random((253, 37))
+    blocks = [grid.tobytes() for grid in grids]
+    arrays = [grid[0]["grid"] for grid in grids]
+    measures = {"numpy.mean": _over(arrays, np.mean)}
+    for name, text in (("loops", LOOPS), ("four sums", FOUR_SUMS)):
+        engine = native(text, GRID, AVERAGE)
+        (average,) = np.frombuffer(engine.transform(blocks[0], 1)[0], AVERAGE)["average"]
+        if not np.isclose(average, arrays[0].mean()):
+            raise AssertionError(f"{name}: the average is {arrays[0].mean()}, not {average}")
+        measures[name] = _over_blocks(blocks, engine.transform, 1)
+    return measures
+
+
+def _averaging(plan: Plan) -> list[Row]:
+    with Alone(_averages, plan.seed) as alone:
+        taken = interleave(plan, alone.measures(plan), "s", higher_is_better=False)
+    goals: dict[str, Goal | None] = {"loops": at_most(1.5), "four sums": None}
+    return [
+        Row(f"average of 37 by 253 numbers, {name}", "one", taken[name], "numpy.mean", taken["numpy.mean"], goal)
+        for name, goal in goals.items()
+    ]
+
+
+# ---- how soon it is there ----
+
+
+def _start(pipe: Connection) -> None:
+    """Once per process: the import of llvmlite is a part of it."""
+    for (code,) in requests(pipe):
+        if "llvmlite" in sys.modules:
+            raise AssertionError("llvmlite has been imported already")
+        began = time.perf_counter()
+        ready(code, READING)
+        pipe.send(time.perf_counter() - began)
+
+
+def _start_beside(pipe: Connection) -> None:
+    """The same beside a thread that publishes: seconds until native, and its longest stalls with this and without."""
+    for (code,) in requests(pipe):
+        busy = Busy()
+        time.sleep(WARM_SECONDS)
+        busy.begin()
+        began = time.perf_counter()
+        engine = ready(code, READING)
+        checking = busy.longest_stall_seconds()
+        busy.begin()
+        if not engine.wait_native(10):
+            raise AssertionError("there is no machine code after 10 s")
+        seconds = time.perf_counter() - began
+        compiling = busy.longest_stall_seconds()
+        busy.begin()
+        time.sleep(seconds)
+        calm = busy.longest_stall_seconds()
+        busy.stop()
+        pipe.send((seconds, checking, compiling, calm))
+
+
+def _starting(plan: Plan) -> list[Row]:
+    code = shipped(outside(1 / 30), READING)
+    soon, *others = (Samples("s", higher_is_better=False) for _ in range(5))
+    for _ in range(plan.rounds):
+        with Child(_start) as child:
+            soon.values.append(child.ask((code,)))
+        with Child(_start_beside) as child:
+            for samples, value in zip(others, child.ask((code,)), strict=True):
+                samples.values.append(value)
+    until_native, checking, compiling, calm = others
+    stall = "longest stall of a thread that publishes"
+    return [
+        Row("E-code, from its text until it filters", "free", soon, goal=at_most(0.002)),
+        Row("E-code, from its text until it is machine code", "free", until_native, goal=at_most(0.150)),
+        Row(f"{stall}, while E-code is checked", "free", checking),
+        Row(f"{stall}, while machine code is made", "free", compiling, goal=at_most(0.001)),
+        Row(f"{stall}, while machine code is made", "free", compiling, "an equal time without", calm),
+    ]

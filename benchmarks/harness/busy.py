@@ -1,0 +1,50 @@
+"""A thread that is as busy as one that publishes at full speed, and what it notices of others in its process."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from benchmarks.harness.records import Reading
+from echannel_ray.formats import types
+from echannel_ray.formats.packs import encode_body
+from echannel_ray.formats.writing import writer_of
+
+PACK_EVENTS = 64
+
+
+class Busy:
+    """Encodes events and packs from its start to `stop`."""
+
+    def __init__(self) -> None:
+        self._longest = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def begin(self) -> None:
+        """Look for stalls from now on."""
+        self._longest = 0.0
+
+    def longest_stall_seconds(self) -> float:
+        """Between two events, since `begin`."""
+        return self._longest
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        write, event, pack = writer_of(Reading, types.schema_of(Reading)), Reading(50.0), list[bytes]()
+        is_over, clock = self._over.is_set, time.perf_counter
+        last = clock()
+        while not is_over():
+            pack.append(write(event))
+            if len(pack) == PACK_EVENTS:
+                encode_body([], [1], [1], [PACK_EVENTS], [1], b"", 0, last, pack)
+                pack.clear()
+            now = clock()
+            if now - last > self._longest:
+                self._longest = now - last
+            last = now
