@@ -540,7 +540,7 @@ class Even(ec.Modulator):
         is_own = isinstance(event, Numbered)  # so the sandbox has the class
         number = event.number if is_own else event["number"]
         if number == 4:
-            self.emit(Numbered(40) if is_own else {"number": 40, "weight": 0.5})
+            self.emit({"number": 40, "weight": 0.5})
         elif number % 2 == 0:
             self.emit(event)
 
@@ -563,6 +563,23 @@ def test_modulators_see_records(consume, name, tier, how):
             producer.publish_many(pa.RecordBatch.from_pydict(columns))
         producer.drain(timeout=SOON)
         assert received() == [Numbered(number) for number in (0, 2, 40, 6, 8)]
+
+
+class Renumbering(ec.Modulator):
+    """Makes records of the channel's type."""
+
+    def enqueue(self, event: Any) -> None:
+        self.emit(Numbered(event.number + 1))
+
+
+@pytest.mark.parametrize("tier", ["inline", "isolated"])
+def test_modulators_emit_records_of_the_declared_type(consume, name, tier):
+    channel = ec.channel(name, Numbered)
+    received = consume(channel, modulator=Renumbering(), tier=tier)
+    with channel.producer(admission=OPEN) as producer:
+        producer.publish_many([Numbered(number) for number in range(10)])
+        producer.drain(timeout=SOON)
+        assert received() == [Numbered(number) for number in range(1, 11)]
 
 
 class Kinds(ec.Modulator):
