@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from echannel_ray.event_channel import channel as channel
     from echannel_ray.event_code import Ecode as Ecode
     from echannel_ray.event_code import ecode as ecode
-    from echannel_ray.formats.generic import Record as Record
     from echannel_ray.models import ChannelStats as ChannelStats
     from echannel_ray.models import Status as Status
     from echannel_ray.models import SubscriptionStats as SubscriptionStats
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from echannel_ray.modulation.services import ProducerInfo as ProducerInfo
     from echannel_ray.options import Packing as Packing
     from echannel_ray.producer import Producer as Producer
+    from echannel_ray.records.generic import Record as Record
     from echannel_ray.runtime.deliveries import Delivery as Delivery
     from echannel_ray.runtime.deliveries import Failure as Failure
     from echannel_ray.runtime.deliveries import Receipt as Receipt
@@ -65,7 +65,7 @@ _HOMES = {
         "ModulatorFailed", "ModulatorQuarantined", "ModulatorRefused", "NotAuthorised", "NotSerialisable", "Overloaded",
         "ServiceNotGranted", "StaleVersion", "TypeMismatch", "VersionMismatch",
     ),
-    "formats.generic": ("Record",),
+    "records.generic": ("Record",),
     "modulation.admission": ("Admission",),
     "modulation.modulator": ("Demodulator", "FIFOModulator", "Modulator"),
     "modulation.services": ("Clock", "Logger", "ProducerInfo"),

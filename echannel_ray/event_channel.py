@@ -11,25 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors, options
 from echannel_ray.event_code import as_ecode
-from echannel_ray.formats import known, types
-from echannel_ray.formats.reading import Reader
-from echannel_ray.formats.schema import Record, record_from
-from echannel_ray.formats.texts import type_text
-from echannel_ray.formats.writing import format_of
 from echannel_ray.ids import check_channel_name, check_group_name, check_namespace
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.options import Packing
 from echannel_ray.producer import Producer
 from echannel_ray.protocol import messages
 from echannel_ray.protocol.streams import OVERFLOW_POLICIES
+from echannel_ray.records import known
+from echannel_ray.records.reading import Reader
+from echannel_ray.records.writing import format_of
 from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
 from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.pulling import PullMailbox
-from echannel_ray.runtime.records import RecordEncoder, RecordReader, open_more
 from echannel_ray.runtime.shipping import ship
+from echannel_ray.runtime.typed import RecordEncoder, RecordReader, open_more
 from echannel_ray.runtime.waiting import deadline_of
+from echannel_ray.schemas import types
+from echannel_ray.schemas.schema import Record, record_from
+from echannel_ray.schemas.texts import type_text
 from echannel_ray.session import Session, session_for
 from echannel_ray.subscription import Pair, Subscription, tier_of
 

@@ -6,12 +6,12 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from echannel_ray.formats import types
-from echannel_ray.formats.schema import Record, as_bytes
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.program import Type
 from echannel_ray.programs.source import Source, source_of
 from echannel_ray.protocol.messages import Shipment
+from echannel_ray.schemas import types
+from echannel_ray.schemas.schema import Record, as_bytes
 from echannel_ray.shared_object import SharedObject
 
 _NAME_LENGTH = 60

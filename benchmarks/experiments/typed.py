@@ -17,10 +17,10 @@ from benchmarks.harness.records import SIZES, filled, frozen, quote
 from benchmarks.harness.rows import Row, at_most
 from benchmarks.harness.samples import Plan, interleave
 from benchmarks.harness.up_to_socket import Receiving, Sending
-from echannel_ray.formats import types
-from echannel_ray.formats.reading import Reader
-from echannel_ray.formats.schema import Format
-from echannel_ray.formats.writing import array_format
+from echannel_ray.records.reading import Reader
+from echannel_ray.records.writing import array_format
+from echannel_ray.schemas import types
+from echannel_ray.schemas.schema import Format
 
 BLOCK_BYTES = 128 << 10
 

@@ -6,9 +6,9 @@ import threading
 import time
 
 from benchmarks.harness.records import Reading
-from echannel_ray.formats import types
 from echannel_ray.formats.packs import encode_body
-from echannel_ray.formats.writing import writer_of
+from echannel_ray.records.writing import writer_of
+from echannel_ray.schemas import types
 
 PACK_EVENTS = 64
 

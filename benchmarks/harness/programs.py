@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from echannel_ray.formats import types
-from echannel_ray.formats.layouts import layout_of
 from echannel_ray.programs import frontend
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.columnar import Columnar
@@ -16,6 +14,8 @@ from echannel_ray.programs.engine import Engine
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.recordwise import Recordwise
 from echannel_ray.programs.source import source_of
+from echannel_ray.records.layouts import layout_of
+from echannel_ray.schemas import types
 
 NATIVE_SECONDS = 30.0
 

@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from echannel_ray.formats import known, types
 from echannel_ray.formats.events import BLOCK
 from echannel_ray.formats.packs import decode_body, encode_body
-from echannel_ray.formats.reading import Reader
-from echannel_ray.formats.schema import Format
-from echannel_ray.formats.writing import format_of
 from echannel_ray.protocol.kinds import as_wire, typed
 from echannel_ray.protocol.messages import Consumer, Definition
 from echannel_ray.protocol.sending import Sender
+from echannel_ray.records import known
+from echannel_ray.records.reading import Reader
+from echannel_ray.records.writing import format_of
 from echannel_ray.runtime.outgoing import Outgoing
-from echannel_ray.runtime.records import RecordEncoder
+from echannel_ray.runtime.typed import RecordEncoder
+from echannel_ray.schemas import types
+from echannel_ray.schemas.schema import Format
 
 HERE, ELSEWHERE = 1, 2
 STALLED_SECONDS = 10.0

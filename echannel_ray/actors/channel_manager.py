@@ -345,7 +345,7 @@ class ChannelManager:
 
 def _open_schema(channel: str, defined: dict[str, Any] | None, asked: dict[str, Any]) -> dict[str, Any] | None:
     # Imported by the first channel that has a type: the formats' libraries cost memory.
-    from echannel_ray.formats.types import opened
+    from echannel_ray.schemas.types import opened
 
     return opened(channel, defined, asked)
 

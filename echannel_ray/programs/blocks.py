@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 import numpy
 import numpy.typing as npt
 
-from echannel_ray.formats.schema import Field, Layout, Record
 from echannel_ray.programs.copying import check_copy, copies
 from echannel_ray.programs.outputs import MISSING, first_values, program_outputs, zero_of
 from echannel_ray.programs.places import (
@@ -19,6 +18,7 @@ from echannel_ray.programs.places import (
     terminals,
 )
 from echannel_ray.programs.program import Copy, Leaf, Program, Trap, Type
+from echannel_ray.schemas.schema import Field, Layout, Record
 
 Array = npt.NDArray[Any]
 Path = tuple[str, ...]

@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from echannel_ray.errors import ModulatorRefused
-from echannel_ray.formats.schema import Record
 from echannel_ray.programs import frontend
 from echannel_ray.programs.program import Program, Type
 from echannel_ray.programs.source import Source
+from echannel_ray.schemas.schema import Record
 
 
 class Code(msgspec.Struct, frozen=True, array_like=True):

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy
 
-from echannel_ray.formats.schema import Layout
 from echannel_ray.programs.blocks import Array, Block, Trapped, as_array, copiers, sources, template, view
 from echannel_ray.programs.columns import Active, Columns, both
 from echannel_ray.programs.outputs import program_outputs
@@ -33,6 +32,7 @@ from echannel_ray.programs.program import (
     Trap,
 )
 from echannel_ray.programs.states import Value
+from echannel_ray.schemas.schema import Layout
 
 
 def is_columnar(program: Program) -> bool:

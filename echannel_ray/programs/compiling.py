@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from echannel_ray.formats.schema import Layout
 from echannel_ray.programs.native import Code, compile_program
 from echannel_ray.programs.program import Program
+from echannel_ray.schemas.schema import Layout
 
 _SWITCH_INTERVAL_SECONDS: Final = 0.0002
 _MAX_WAIT_AT_EXIT_SECONDS: Final = 5.0

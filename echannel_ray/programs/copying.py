@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy
 
-from echannel_ray.formats.schema import Layout, Record
 from echannel_ray.programs.emitting import Emitter
 from echannel_ray.programs.places import Place, Unfit, default_at, place_of, strides_of, terminals
 from echannel_ray.programs.program import Block, Copy, If, Type
+from echannel_ray.schemas.schema import Layout, Record
 
 Path = tuple[str, ...]
 _TYPES: Final = {"i": Type.INT, "u": Type.UNSIGNED, "f": Type.FLOAT}

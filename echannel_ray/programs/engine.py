@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from echannel_ray.formats.schema import Layout
 from echannel_ray.programs import compiling
 from echannel_ray.programs.blocks import Block, Trapped, template
 from echannel_ray.programs.columnar import Columnar, is_columnar
@@ -13,6 +12,7 @@ from echannel_ray.programs.machine import Machine
 from echannel_ray.programs.program import Program
 from echannel_ray.programs.recordwise import Recordwise, compacted
 from echannel_ray.programs.states import Value
+from echannel_ray.schemas.schema import Layout
 
 __all__ = ["Engine", "Trapped"]
 

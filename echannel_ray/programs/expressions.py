@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy
 
-from echannel_ray.formats.schema import Layout
 from echannel_ray.programs import arithmetic
 from echannel_ray.programs.bounds import Bounds
 from echannel_ray.programs.emitting import IR_TYPES, Emitter, literal
@@ -36,6 +35,7 @@ from echannel_ray.programs.program import (
 )
 from echannel_ray.programs.states import param_at, static_at
 from echannel_ray.programs.texts import equal_texts
+from echannel_ray.schemas.schema import Layout
 
 _MAX_EAGER_STEPS: Final = 24
 _WHOLE: Final = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor", "<<": "shl", ">>": "ashr"}

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from echannel_ray.formats.schema import Record
 from echannel_ray.programs.checking import Checker
 from echannel_ray.programs.costs import MAX_COST, cost_of
 from echannel_ray.programs.outputs import check_output
@@ -17,6 +16,7 @@ from echannel_ray.programs.refusing import Refused, as_error
 from echannel_ray.programs.scope import Scope
 from echannel_ray.programs.source import Names, Source
 from echannel_ray.programs.statements import Checked, is_docstring
+from echannel_ray.schemas.schema import Record
 
 _NO_PARAMS: Mapping[str, Type] = {}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from echannel_ray.formats.schema import Record
 from echannel_ray.programs import arithmetic
 from echannel_ray.programs.bounds import Interval, count_assignments, of_turns
 from echannel_ray.programs.generating import Expressions
@@ -29,6 +28,7 @@ from echannel_ray.programs.program import (
     Where,
 )
 from echannel_ray.programs.reading import field_getter, getter
+from echannel_ray.schemas.schema import Record
 
 
 class Interpreted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from echannel_ray.formats.schema import Layout
+from echannel_ray.schemas.schema import Layout
 
 # Up to this size each record is copied before it is known whether it passes: that takes less than a wrong guess.
 _MAX_COPIED_BYTES: Final = 256

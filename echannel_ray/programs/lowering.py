@@ -17,7 +17,6 @@ import sys
 import sysconfig
 from typing import Final
 
-from echannel_ray.formats.schema import Layout
 from echannel_ray.programs.bounds import count_assignments, of_turns
 from echannel_ray.programs.copying import copy_field
 from echannel_ray.programs.emitting import IR_TYPES, Emitter, Module
@@ -41,6 +40,7 @@ from echannel_ray.programs.program import (
     Type,
 )
 from echannel_ray.programs.states import ASIDE_AT, BYTES_CONTENT_AT, STATUS_AT
+from echannel_ray.schemas.schema import Layout
 
 # A program longer than that is called, not repeated in each of the functions around it.
 _MAX_INLINE_LINES: Final = 400

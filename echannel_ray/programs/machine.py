@@ -7,11 +7,11 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from echannel_ray.formats.schema import Layout
 from echannel_ray.programs.blocks import Block, Trapped, as_array
 from echannel_ray.programs.native import Code, trapped_at
 from echannel_ray.programs.program import Program, Trap
 from echannel_ray.programs.states import BYTES_CONTENT_AT, State, initial_statics
+from echannel_ray.schemas.schema import Layout
 
 _new_bytes: Final[Callable[[None, int], bytes]] = ctypes.PYFUNCTYPE(
     ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t

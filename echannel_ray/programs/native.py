@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from echannel_ray.formats.schema import Layout
 from echannel_ray.programs.emitting import Module
 from echannel_ray.programs.lowering import lower
 from echannel_ray.programs.program import Program
 from echannel_ray.programs.states import ASIDE_AT, State
+from echannel_ray.schemas.schema import Layout
 
 _METH_O: Final = 0x0008
 # Functions that take less than that keep the interpreter's lock: giving it away and waiting for it takes longer.

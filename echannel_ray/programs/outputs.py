@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from echannel_ray.formats import plain
-from echannel_ray.formats.schema import (
+from echannel_ray.programs.arithmetic import NARROWED
+from echannel_ray.programs.program import Block, Copy, For, If, Leaf, Program, Type
+from echannel_ray.schemas.schema import (
     Array,
     Bool,
     Bytes,
@@ -20,8 +22,6 @@ from echannel_ray.formats.schema import (
     Record,
     Text,
 )
-from echannel_ray.programs.arithmetic import NARROWED
-from echannel_ray.programs.program import Block, Copy, For, If, Leaf, Program, Type
 
 MAX_ITEMS: Final = 1_000_000
 MISSING: Final = object()  # no value that can be written down: whoever makes the record has its default

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy
 
 from echannel_ray.formats import plain
-from echannel_ray.formats.schema import Array, Field, LaidOut, Layout, Record
 from echannel_ray.programs.program import Leaf, Type
+from echannel_ray.schemas.schema import Array, Field, LaidOut, Layout, Record
 
 _ZEROS: Final[dict[Type, bool | int | float | str | bytes]] = {
     Type.BOOL: False,

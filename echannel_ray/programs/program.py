@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from echannel_ray.formats.schema import Record
+from echannel_ray.schemas.schema import Record
 
 
 class Type(Enum):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from echannel_ray.formats.schema import Array, Bytes, Enum, List, Record, Text
 from echannel_ray.programs.bounds import Bounds
 from echannel_ray.programs.outputs import leaf_of
 from echannel_ray.programs.program import (
@@ -21,6 +20,7 @@ from echannel_ray.programs.program import (
 )
 from echannel_ray.programs.refusing import Refused, closest, shown_name
 from echannel_ray.programs.source import Names
+from echannel_ray.schemas.schema import Array, Bytes, Enum, List, Record, Text
 
 _OF_VALUES: Final = {bool: Type.BOOL, int: Type.INT, float: Type.FLOAT, str: Type.TEXT}
 _BITS: Final = {Type.BOOL: 1, Type.INT: 64, Type.FLOAT: 64, Type.TEXT: 0}

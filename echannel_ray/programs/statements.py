@@ -6,7 +6,6 @@ import ast
 from collections.abc import Callable
 from typing import Any, Final
 
-from echannel_ray.formats.schema import Record
 from echannel_ray.programs import operations
 from echannel_ray.programs.assigning import Assignments
 from echannel_ray.programs.checking import Checker
@@ -25,6 +24,7 @@ from echannel_ray.programs.program import (
 )
 from echannel_ray.programs.refusing import Refused
 from echannel_ray.programs.scope import Scope
+from echannel_ray.schemas.schema import Record
 
 _MAX_BLOCKS: Final = 60
 _NOT_HERE: Final = {

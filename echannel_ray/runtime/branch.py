@@ -24,7 +24,7 @@ from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.deliveries import Emission
 from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.outlet import SMALL_BYTES, Encoded, Outlet, joined
-from echannel_ray.runtime.records import objects_of, split
+from echannel_ray.runtime.typed import objects_of, split
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:

@@ -9,22 +9,23 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.formats import known, schema, types
 from echannel_ray.formats.events import BLOCK, OVERHEAD_BYTES, RECORD
-from echannel_ray.formats.extension import lossless
-from echannel_ray.formats.writing import Writer, writer_of
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.engine import Engine, Trapped
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.program import Program, Trap
 from echannel_ray.protocol.kinds import token_of, typed, wire_kind
 from echannel_ray.protocol.messages import SharedRef
+from echannel_ray.records import known
+from echannel_ray.records.writing import Writer, writer_of
 from echannel_ray.runtime.branch import Branch, Chunk, Host
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.outlet import joined
-from echannel_ray.runtime.records import open_more
 from echannel_ray.runtime.refusing import refused
+from echannel_ray.runtime.typed import open_more
+from echannel_ray.schemas import schema, types
+from echannel_ray.schemas.extension import lossless
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.sharing import Sharing

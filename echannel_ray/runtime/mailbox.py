@@ -21,7 +21,7 @@ from echannel_ray.transport import wire
 if TYPE_CHECKING:
     from echannel_ray.runtime.deliveries import Delivery
     from echannel_ray.runtime.endpoint import Endpoint
-    from echannel_ray.runtime.records import RecordReader
+    from echannel_ray.runtime.typed import RecordReader
 
 logger = logging.getLogger(__name__)
 

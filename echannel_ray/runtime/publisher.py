@@ -29,7 +29,7 @@ from echannel_ray.runtime.waiting import deadline_of
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
     from echannel_ray.runtime.inline import InlineHost
-    from echannel_ray.runtime.records import Data, RecordEncoder
+    from echannel_ray.runtime.typed import Data, RecordEncoder
 
 _LARGEST_SMALL_BYTES = SMALL_BYTES + OVERHEAD_BYTES
 _FREQUENT_TICKS = 3

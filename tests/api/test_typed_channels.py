@@ -21,7 +21,7 @@ import ray
 import echannel_ray as ec
 from tests.api import modulators
 from tests.api.parties import SOON, Inbox, Party, Valve, ask, publish_all
-from tests.formats.same_record import FIXED_TYPES, Values, made, values_of
+from tests.records.same_record import FIXED_TYPES, Values, made, values_of
 
 OPEN = ec.Admission(tiers=("ecode", "isolated", "inline"))
 AT = datetime(2024, 2, 29, 12, 30, 1, 5)

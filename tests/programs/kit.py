@@ -2,11 +2,11 @@
 
 import numpy
 
-from echannel_ray.formats import schema
-from echannel_ray.formats.schema import LaidOut, Layout
 from echannel_ray.programs import native
 from echannel_ray.programs.blocks import template
 from echannel_ray.programs.frontend import check
+from echannel_ray.schemas import schema
+from echannel_ray.schemas.schema import LaidOut, Layout
 
 READING = schema.Record(
     (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from echannel_ray.formats import plain, schema
+from echannel_ray.formats import plain
 from echannel_ray.programs.blocks import view
 from echannel_ray.programs.outputs import program_outputs
 from echannel_ray.programs.places import place_of, terminals
@@ -43,6 +43,7 @@ from echannel_ray.programs.program import (
     Unary,
     Where,
 )
+from echannel_ray.schemas import schema
 
 INTS = (0, 1, -1, 2, 3, 7, 63, 64, 255, -128, 2**31, -(2**31), 2**53 + 1, 2**63 - 1, -(2**63), 10**12)
 FLOATS = (

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from echannel_ray.errors import ModulatorRefused
-from echannel_ray.formats import plain, schema
-from echannel_ray.formats.schema import Array, Bool, Bytes, Enum, Field, Float, Int, List, Optional, Record, Text
+from echannel_ray.formats import plain
 from echannel_ray.programs.frontend import check
 from echannel_ray.programs.interpreter import Interpreted
+from echannel_ray.schemas import schema
+from echannel_ray.schemas.schema import Array, Bool, Bytes, Enum, Field, Float, Int, List, Optional, Record, Text
 
 POSITION = Record((Field("x", Float()), Field("y", Float())))
 TRADE = Record(

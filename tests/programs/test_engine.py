@@ -10,11 +10,11 @@ import weakref
 
 import pytest
 
-from echannel_ray.formats import schema
 from echannel_ray.programs import compiling, native
 from echannel_ray.programs.engine import Engine, Trapped
 from echannel_ray.programs.frontend import check
 from echannel_ray.programs.program import Type
+from echannel_ray.schemas import schema
 from tests.programs.kit import LAYOUT, RANGE, filter_of, readings
 
 COUNTER = "seen: static = 0\nlast: static = [0.0] * 2\nseen += 1\nlast[seen % 2] = temperature\nreturn seen % 3 == 0"

@@ -5,10 +5,11 @@ import re
 
 import pytest
 
-from echannel_ray.formats import plain, schema
-from echannel_ray.formats.schema import Array, Field, Float, Int, Record, Text
+from echannel_ray.formats import plain
 from echannel_ray.programs.frontend import check
 from echannel_ray.programs.program import Type
+from echannel_ray.schemas import schema
+from echannel_ray.schemas.schema import Array, Field, Float, Int, Record, Text
 from tests.programs.records import OUTPUT, POSITION, TRADE, refused
 
 # text, line, column, a part of the reason

@@ -7,11 +7,11 @@ import pytest
 
 from echannel_ray.errors import ModulatorRefused
 from echannel_ray.formats import plain
-from echannel_ray.formats.schema import Array, Field, Float, Int, Record, Text
 from echannel_ray.programs.frontend import check
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.program import Type
 from echannel_ray.programs.source import Source, source_of
+from echannel_ray.schemas.schema import Array, Field, Float, Int, Record, Text
 from tests.programs.records import OUTPUT, TRADE, event, output_of, passes, run, value_of, whole_of
 
 

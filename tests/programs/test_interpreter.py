@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echannel_ray.errors import ModulatorRefused
-from echannel_ray.formats.schema import Array, Enum, Field, Float, Int, Record, Text
 from echannel_ray.programs.frontend import check
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.outputs import copied, program_outputs
@@ -35,6 +34,7 @@ from echannel_ray.programs.program import (
     Type,
     Where,
 )
+from echannel_ray.schemas.schema import Array, Enum, Field, Float, Int, Record, Text
 from tests.programs.records import OUTPUT, TRADE, event, output_of, passes, run, value_of, whole_of
 from tests.programs.reference import Failed, evaluate
 

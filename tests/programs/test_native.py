@@ -10,8 +10,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from echannel_ray.formats import plain, schema
-from echannel_ray.formats.schema import LaidOut, Layout
+from echannel_ray.formats import plain
 from echannel_ray.programs.blocks import Trapped
 from echannel_ray.programs.frontend import check
 from echannel_ray.programs.machine import Machine
@@ -19,6 +18,8 @@ from echannel_ray.programs.native import compile_program
 from echannel_ray.programs.places import Unfit
 from echannel_ray.programs.program import Type
 from echannel_ray.programs.recordwise import Recordwise
+from echannel_ray.schemas import schema
+from echannel_ray.schemas.schema import LaidOut, Layout
 from tests.programs.kit import LAYOUT, RANGE, READING, compiled, filter_of, readings
 
 

@@ -1,0 +1,153 @@
+"""Whole blocks as one NumPy array or one Arrow record batch, for consumers that take columns."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from echannel_ray.records import layouts
+from echannel_ray.records.annotated import GENERIC
+from echannel_ray.records.arrays_to_arrow import batch_maker
+from echannel_ray.records.arrow import adopted, arrow_schema, read_batch
+from echannel_ray.records.arrow_rows import batch_of_rows
+from echannel_ray.records.arrow_to_arrays import array_maker
+from echannel_ray.records.arrow_types import schema_of_record
+from echannel_ray.records.makers import maker_of
+from echannel_ray.records.sources import Block, array_of, tuples_of, values_of_many, values_of_one
+from echannel_ray.records.writing import writer_of
+from echannel_ray.schemas import schema
+from echannel_ray.schemas.columns import record_of_arrow
+from echannel_ray.schemas.extension import lossless
+from echannel_ray.schemas.schema import Format, Record
+from echannel_ray.schemas.texts import type_text
+
+
+class Columns(Protocol):
+    """What makes batches of one kind."""
+
+    def of_payloads(self, format: Format, payloads: Sequence[Block]) -> Any:  # noqa: A002
+        """One batch of payloads of a record each."""
+
+    def of_block(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
+        """One batch of a block of records."""
+
+
+def columns_of(target: Any, record: Record, kind: str) -> Columns:
+    """What makes batches of the kind; `ValueError` naming the field that has no place in one."""
+    if kind == "numpy":
+        return NumpyColumns(target if hasattr(target, "newbyteorder") else None, record)
+    is_schema = not isinstance(target, type) and hasattr(target, "pandas_metadata")
+    return ArrowColumns(target if is_schema else None, record)
+
+
+def _check_fit(source: Record, target: Record) -> None:
+    """`ValueError` where not every record of the source is one of the target."""
+    misfit = lossless(source, target)
+    if misfit is not None:
+        raise ValueError(f"records that come are not what was asked for: {misfit}")
+
+
+def _joined(format: Format, payloads: Sequence[Block]) -> bytes:  # noqa: A002
+    """Records of a layout one behind the other; `ValueError` where one has another size."""
+    assert format.layout is not None
+    if any(len(payload) != format.layout.itemsize for payload in payloads):
+        raise ValueError(f"a record has another size than its layout's {format.layout.itemsize} bytes")
+    return b"".join(payloads)
+
+
+class NumpyColumns:
+    """Makes arrays of a dtype; of the natural layout of a schema, where none is given."""
+
+    def __init__(self, dtype: Any, record: Record) -> None:
+        for field in record.fields:
+            if not schema.is_fixed(field.type):
+                raise ValueError(
+                    f'batches="numpy" needs values of fixed size, and field {field.name!r} is {type_text(field.type)}: '
+                    'use batches="arrow", or an event_type without it'
+                )
+        self._record = record
+        self._dtype = layouts.natural(record) if dtype is None else dtype
+        self._write = writer_of(None, record)
+        self._last: tuple[Format | None, Any] = (None, None)
+
+    def of_payloads(self, format: Format, payloads: Sequence[Block]) -> Any:  # noqa: A002
+        """One array of payloads of a record each."""
+        if format.encoding == schema.LAYOUT:
+            return self.of_block(format, _joined(format, payloads), len(payloads))
+        read = values_of_one(format)
+        return self._of_rows(format, map(read, payloads), len(payloads))
+
+    def of_block(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
+        """One array of a block of records: a view of it, where the layout is the same."""
+        last, read = self._last
+        if format is not last:  # to find it by its hash takes longer than to convert a record
+            read = self._block_reader(format)
+            self._last = format, read
+        return read(block, count)
+
+    def _block_reader(self, format: Format) -> Callable[[Block, int], Any]:  # noqa: A002
+        _check_fit(format.record, self._record)
+        if format.encoding == schema.ARROW:
+            columns = record_of_arrow(arrow_schema(format.arrow))
+            _check_fit(columns, self._record)  # what the format says of them may be something else
+            fill = array_maker(columns, self._record, self._dtype)
+            return lambda block, count: fill(read_batch(format, block, count))
+        if format.encoding == schema.LAYOUT:
+            dtype = layouts.source_dtype(format)
+            convert = layouts.conversion(format, self._dtype, self._record)
+            return lambda block, count: convert(array_of(dtype, block, count))
+        return values_of_many(format)  # which says why it is none
+
+    def has(self, event: Any) -> bool:
+        """Whether it is an element of such an array."""
+        return getattr(event, "dtype", None) == self._dtype and event.shape == ()
+
+    def _of_rows(self, format: Format, rows: Any, count: int) -> Any:  # noqa: A002
+        make = maker_of(format.record, self._record, GENERIC)
+        block = b"".join([self._write(make(values)) for values in rows])
+        array = array_of(layouts.natural(self._record), block, count)
+        return layouts.conversion(self._write.format, self._dtype)(array)
+
+
+class ArrowColumns:
+    """Makes record batches of a schema; of the one that fits the records, where none is given."""
+
+    def __init__(self, pa_schema: Any, record: Record) -> None:
+        self._record = record
+        self._schema = schema_of_record(record) if pa_schema is None else pa_schema
+        self._last: tuple[Format | None, Any] = (None, None)
+
+    def of_payloads(self, format: Format, payloads: Sequence[Block]) -> Any:  # noqa: A002
+        """One record batch of payloads of a record each."""
+        if format.encoding == schema.LAYOUT:
+            return self.of_block(format, _joined(format, payloads), len(payloads))
+        read = values_of_one(format)
+        return self._of_rows(format, map(read, payloads))
+
+    def of_block(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
+        """One record batch of a block: its own columns, where the schema is the same."""
+        last, read = self._last
+        if format is not last:
+            read = self._block_reader(format)
+            self._last = format, read
+        return read(block, count)
+
+    def _block_reader(self, format: Format) -> Callable[[Block, int], Any]:  # noqa: A002
+        _check_fit(format.record, self._record)
+        if format.encoding == schema.ARROW:
+            return functools.partial(self._of_batch, format)
+        if format.encoding == schema.LAYOUT:
+            dtype = layouts.source_dtype(format)
+            make = batch_maker(format.record, self._record, self._schema)
+            return lambda block, count: make(array_of(dtype, block, count))
+        return values_of_many(format)  # which says why it is none
+
+    def _of_batch(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
+        batch = adopted(read_batch(format, block, count), self._schema)
+        # By rows where any column has another type: Arrow's casts differ from `lossless` for nulls, zones and maps.
+        return batch if batch is not None else self._of_rows(format, tuples_of(format, block, count))
+
+    def _of_rows(self, format: Format, rows: Any) -> Any:  # noqa: A002
+        make = maker_of(format.record, self._record, GENERIC)
+        return batch_of_rows([make(values) for values in rows], self._record, self._schema)

@@ -1,0 +1,272 @@
+"""How the events of a typed channel become records at a producer, and its records events again at a consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors
+from echannel_ray.formats.buffers import is_frozen
+from echannel_ray.formats.events import BLOCK, OVERHEAD_BYTES, RECORD, encode
+from echannel_ray.protocol.kinds import Block, token_of, typed, wire_kind
+from echannel_ray.protocol.messages import Definition, OpenChannel
+from echannel_ray.records import known
+from echannel_ray.records.reading import Reader
+from echannel_ray.records.writing import array_format, batch_block, batch_format, block_of, validator_of, writer_of
+from echannel_ray.schemas import schema, types
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.endpoint import Endpoint
+
+Encoded = tuple[int, Any, int]
+Data = bytes | memoryview
+
+# Of a block: packs of this size keep all processes on the way busy, and a window holds many.
+BLOCK_BYTES = 128 << 10
+
+
+def open_more(endpoint: Endpoint, definition: Definition, event_type: Any, *formats: schema.Format) -> Definition:
+    """Have the channel know the fields of a type and formats; `TypeMismatch` where the type does not go with it."""
+    declared = types.describe(event_type) if event_type is not None else None
+    listed = known.listed(*formats)
+    request = OpenChannel(definition.channel, declared, definition.options, listed, definition.incarnation)
+    answer: Definition = endpoint.requests.ask(request)
+    endpoint.definitions[definition.channel] = answer
+    known.learn_all(answer.formats)
+    return answer
+
+
+class RecordEncoder:
+    """One per producer of a typed channel; any number of threads may use it.
+
+    A class or dtype that comes for the first time is compared with the channel's type and made known to its manager: so
+    whoever gets such records can ask for their format.
+    """
+
+    def __init__(self, endpoint: Endpoint, definition: Definition, event_type: Any, validate: bool) -> None:
+        self._endpoint = endpoint
+        self.definition = definition
+        self._validate = validate
+        assert definition.type_schema is not None
+        self.record = types.certain_of(definition.type_schema)
+        # By classes of events: the kind, what writes it, and what each is accounted for; 0: that varies.
+        self._writers: dict[type, tuple[int, Callable[[Any], bytes], int]] = {}
+        self.sizes: dict[int, int] = {}  # of records of a fixed layout, by their kinds
+        self._kinds: dict[Any, int] = {}  # of arrays by their dtypes, and of record batches by their schemas
+        if event_type is not None:
+            types.check_producer(definition.channel, definition.type_schema, event_type)
+        if isinstance(event_type, type):
+            self._learn(event_type)
+
+    def encode(self, event: Any) -> Encoded:
+        """The event as (kind, payload, size to account for)."""
+        found = self._writers.get(type(event))
+        if found is None:
+            return self._unusual(event)
+        kind, write, size = found
+        data = write(event)
+        return kind, data, size or len(data) + OVERHEAD_BYTES
+
+    def ready(self, event: Any) -> None:
+        """Have ready what is needed to encode such an event: that may ask a manager, so not under a lock."""
+        if type(event) not in self._writers:
+            self.encode(event)
+
+    def takes(self, event: Any) -> bool:
+        """Whether such an event is known to be a record."""
+        return type(event) in self._writers
+
+    def emitted(self, event: Any) -> Encoded:
+        """What a modulator emitted: a record if it is one, else anything."""
+        if type(event) in self._writers or _is_array_record(event):
+            return self.encode(event)
+        return encode(event)
+
+    def _unusual(self, event: Any) -> Encoded:
+        if _is_array_record(event):
+            data = event.tobytes()
+            return typed(RECORD, self._token_of_array(event.dtype)), data, len(data) + OVERHEAD_BYTES
+        if isinstance(event, Mapping):
+            self._writers[type(event)] = self._writer(None)
+        else:
+            self._learn(type(event))
+        return self.encode(event)
+
+    def _learn(self, event_class: type) -> None:
+        try:
+            types.schema_of(event_class)
+        except TypeError:
+            raise self._mismatch(event_class.__qualname__) from None
+        self._writers[event_class] = self._writer(event_class)
+
+    def _mismatch(self, got: str) -> errors.TypeMismatch:
+        channel = self.definition.channel
+        fields = ", ".join(self.record.names)
+        return errors.TypeMismatch(
+            f"channel {channel!r} is typed, and {got} is no record: publish an instance of its type, another class "
+            f"or a dict with its fields ({fields}), or use a channel without a type",
+            channel=channel,
+            field=None,
+            got=got,
+        )
+
+    def _writer(self, event_class: type | None) -> tuple[int, Callable[[Any], bytes], int]:
+        record = self.record if event_class is None else types.schema_of(event_class)
+        writer = writer_of(event_class, record)
+        self._make_known(event_class, writer.format)
+        kind = typed(RECORD, writer.format.token)
+        size = 0
+        if writer.format.layout is not None:
+            size = self.sizes[kind] = writer.format.layout.itemsize + OVERHEAD_BYTES
+        if event_class is None or not self._validate:
+            return kind, writer.write, size
+        validate = validator_of(event_class)
+
+        def write_valid(event: Any) -> bytes:
+            validate(event)
+            return writer(event)
+
+        return kind, write_valid, size
+
+    def _make_known(self, event_type: Any, format: schema.Format) -> None:  # noqa: A002
+        definition = self.definition
+        if format.token not in definition.formats:
+            self.definition = definition = open_more(self._endpoint, definition, event_type, format)
+        if event_type is not None:
+            types.check_producer(definition.channel, definition.type_schema, event_type)
+
+    # ---- many at a time ----
+
+    def each(self, kind: int, block: Any, count: int) -> Iterator[Encoded]:
+        """The records of a block one by one."""
+        for payload_kind, payload in split(kind, block, count):
+            yield payload_kind, payload, len(payload) + OVERHEAD_BYTES
+
+    def blocks(self, events: Any) -> Iterator[tuple[int, Data, int]] | None:
+        """A structured array or record batch as (kind, bytes, count), in pieces that fit into packs; None where it is
+        neither, and has to be published event by event. Nobody can change the bytes: what somebody could is copied.
+        """
+        dtype = getattr(events, "dtype", None)
+        if getattr(dtype, "names", None):
+            return self._array_blocks(events)
+        if hasattr(events, "to_pylist") and hasattr(events, "schema"):
+            return self._batch_blocks(events)
+        return None
+
+    def _array_blocks(self, array: Any) -> Iterator[tuple[int, Data, int]]:
+        kind = typed(BLOCK, self._token_of_array(array.dtype))
+        size = array.dtype.itemsize
+        block = block_of(array)
+        keep = is_frozen(block)
+        step = max(1, BLOCK_BYTES // size) * size
+        for at in range(0, len(block), step):
+            piece = block[at : at + step]
+            yield kind, piece if keep else bytes(piece), len(piece) // size
+
+    def _token_of_array(self, dtype: Any) -> int:
+        token = self._kinds.get(dtype)
+        if token is None:
+            format = array_format(dtype, types.schema_of(dtype))  # noqa: A001
+            self._make_known(dtype, format)
+            token = self._kinds[dtype] = format.token
+        return token
+
+    def _batch_blocks(self, batch: Any) -> Iterator[tuple[int, Data, int]]:
+        token = self._kinds.get(batch.schema)
+        if token is None:
+            format = batch_format(batch.schema, types.schema_of(batch.schema))  # noqa: A001
+            self._make_known(batch.schema, format)
+            token = self._kinds[batch.schema] = format.token
+        pieces = batch.to_batches() if hasattr(batch, "to_batches") else [batch]
+        for piece in pieces:
+            each_bytes = max(1, piece.nbytes // (piece.num_rows or 1))
+            step = max(1, BLOCK_BYTES // each_bytes)
+            for at in range(0, piece.num_rows, step):
+                part = piece.slice(at, step)
+                yield typed(BLOCK, token), bytes(batch_block(part)), part.num_rows
+
+
+def _is_array_record(event: Any) -> bool:
+    return bool(getattr(getattr(event, "dtype", None), "names", None)) and not getattr(event, "ndim", 1)
+
+
+def split(kind: int, block: Any, count: int) -> Iterator[tuple[int, bytes]]:
+    """The records of a block one by one: as they are where they have a layout, else written anew."""
+    token = token_of(kind)
+    format = _known(token)  # noqa: A001
+    if format.encoding == schema.LAYOUT:
+        size = len(block) // count
+        for at in range(0, len(block), size):
+            yield typed(RECORD, token), bytes(block[at : at + size])
+        return
+    write = writer_of(None, format.record)
+    known.learn(write.format)
+    for row in Reader(None, format.record).rows(format, block, count):
+        yield typed(RECORD, write.format.token), write(row)
+
+
+def objects_of(kind: int, payloads: Sequence[Any], count: int) -> list[Any]:
+    """Records as modulators see them where there are no objects: by field names."""
+    format = _known(token_of(kind))  # noqa: A001
+    reader = Reader(None, format.record)
+    if wire_kind(kind) == BLOCK:
+        return reader.rows(format, payloads[0], count)
+    return reader.events(format, payloads)
+
+
+def _known(token: int) -> schema.Format:
+    found = known.known(token)
+    assert found is not None  # this process has made them
+    return found
+
+
+class RecordReader:
+    """One per subscription of a typed channel: its events in the form that it asked for."""
+
+    def __init__(self, endpoint: Endpoint, channel: str, incarnation: int, reader: Reader) -> None:
+        self._endpoint = endpoint
+        self._channel = channel
+        self._incarnation = incarnation
+        self._reader = reader
+        self.makes_batches = reader.batches is not None
+
+    def is_same(self, event: Any) -> bool:
+        """Whether the consumer would get an equal object of the same type: then it gets the object itself."""
+        return not self.makes_batches and self._reader.is_target(event)
+
+    def knows(self, kind: int) -> bool:
+        """Whether `read` need not ask for the format."""
+        return known.known(token_of(kind)) is not None
+
+    def read(self, kind: int, events: Any) -> list[Any]:
+        """Events as they came (a list of payloads, or a `Block`) as what the handler gets: events, or one batch."""
+        format = self._format(token_of(kind))  # noqa: A001
+        reader = self._reader
+        if wire_kind(kind) == BLOCK:
+            assert isinstance(events, Block)
+            if self.makes_batches:
+                return [reader.batch_of_block(format, events.data, events.count)[events.start : events.stop]]
+            rows = reader.rows(format, events.data, events.count)
+            return rows if len(events) == events.count else rows[events.start : events.stop]
+        return [reader.batch(format, events)] if self.makes_batches else reader.events(format, events)
+
+    def _format(self, token: int) -> schema.Format:
+        found = known.known(token)
+        if found is None:
+            request = OpenChannel(self._channel, None, {}, {}, self._incarnation)
+            known.learn_all(self._endpoint.requests.ask(request).formats)
+            found = known.known(token)
+        if found is None:
+            raise errors.NotSerialisable(
+                f"records of an unknown format came on channel {self._channel!r}: its producer is of another version"
+            )
+        return found
+
+    def convert(self, event: Any) -> Any:
+        """What came as something else, such as a dict that a modulator emitted: a record if it has the fields."""
+        if isinstance(event, Mapping) and not self._reader.is_target(event):
+            try:
+                return self._reader.of_mapping(event)
+            except (errors.NotSerialisable, ValueError):
+                return event
+        return event

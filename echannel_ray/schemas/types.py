@@ -1,0 +1,122 @@
+"""What a channel's type is, as plain data that managers keep, compare and extend without having the class.
+
+It is `{"kind", "name", "fields": {name: text}, "schema", "extensions"}`. The last two count: what the channel was
+defined with, and what its producers' types have added since, each as `schema.as_bytes` writes it; the others are for
+people.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from echannel_ray.errors import TypeMismatch
+from echannel_ray.schemas import opening, schema
+from echannel_ray.schemas.declared import schema_of, source_of
+from echannel_ray.schemas.texts import type_text
+
+__all__ = [
+    "certain_of", "check_consumer", "check_producer", "compare", "describe", "described", "opened", "record_of",
+    "schema_of", "with_defaults_of",
+]  # fmt: skip
+
+_NAMES: Final = {"numpy": "numpy:dtype", "arrow": "pyarrow:Schema"}
+_NOTHING: Final = schema.as_bytes(schema.Record(()))
+
+
+def describe(event_type: Any) -> dict[str, Any] | None:
+    """The declaration of a channel's type; None for an untyped channel, TypeError for what can't be a type."""
+    if event_type is None:
+        return None
+    kind = source_of(event_type)
+    # ":" as in entry points: a qualified name may have dots of its own.
+    name = _NAMES.get(kind) or f"{event_type.__module__}:{event_type.__qualname__}"
+    return {**described(schema_of(event_type)), "kind": kind, "name": name}
+
+
+def described(record: schema.Record) -> dict[str, Any]:
+    """The same of a schema, whoever has declared it."""
+    return {
+        "kind": "record",
+        "name": "Record",
+        "fields": _texts(record),
+        "schema": schema.as_bytes(record),
+        "extensions": _NOTHING,
+    }
+
+
+def opened(channel: str, defined: dict[str, Any] | None, asked: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What a channel that was `defined` so has from then on, opened as `asked`; `TypeMismatch` where it can't be.
+
+    What the type has besides extends the channel.
+    """
+    compare(channel, defined, asked)
+    if defined is None or asked is None:
+        return defined
+    record, extensions = _parts(defined)
+    theirs = schema.record_from(asked["schema"])
+    extensions = opening.extended(record, theirs, extensions)
+    texts = {**defined["fields"], **_texts(extensions)}
+    return {**defined, "fields": texts, "extensions": schema.as_bytes(extensions)}
+
+
+def compare(channel: str, defined: dict[str, Any] | None, asked: dict[str, Any] | None) -> None:
+    """Raise `TypeMismatch` where a channel that was `defined` so can't be opened as `asked`; None asks for nothing."""
+    if asked is None:
+        return
+    record, extensions = _parts(_typed(channel, defined, asked["name"]))
+    opening.check_opening(channel, record, schema.record_from(asked["schema"]), extensions)
+
+
+def check_producer(channel: str, defined: dict[str, Any] | None, event_type: Any) -> None:
+    """Raise `TypeMismatch` where events of a type can't be published to a channel that was `defined` so."""
+    record, extensions = _parts(_typed(channel, defined, event_type))
+    opening.check_producer(channel, record, schema_of(event_type), extensions)
+
+
+def check_consumer(channel: str, defined: dict[str, Any] | None, event_type: Any) -> None:
+    """Raise `TypeMismatch` where a channel that was `defined` so has no events of a type."""
+    record, extensions = _parts(_typed(channel, defined, event_type))
+    opening.check_consumer(channel, record, schema_of(event_type), extensions)
+
+
+def record_of(defined: dict[str, Any] | None) -> schema.Record:
+    """All fields of a channel that was `defined` so: those of its definition first, then what extends it."""
+    record, extensions = _parts(defined) if defined is not None else (schema.Record(()), schema.Record(()))
+    return schema.Record((*record.fields, *extensions.fields))
+
+
+def certain_of(defined: dict[str, Any] | None) -> schema.Record:
+    """Those of them that each record has, or that have a default to be used where one lacks them."""
+    fields = record_of(defined).fields
+    return schema.Record(tuple(field for field in fields if field.default is not None or not field.is_optional))
+
+
+def with_defaults_of(defined: dict[str, Any] | None, record: schema.Record) -> schema.Record:
+    """A consumer's record, with the channel's defaults where it has none of its own."""
+    channel = record_of(defined)
+    fields = []
+    for field in record.fields:
+        there = channel.field(field.name)
+        if there is not None and there.default is not None and not field.is_optional:
+            field = schema.Field(field.name, field.type, there.default, True)
+        fields.append(field)
+    return schema.Record(tuple(fields))
+
+
+def _parts(defined: dict[str, Any]) -> tuple[schema.Record, schema.Record]:
+    return schema.record_from(defined["schema"]), schema.record_from(defined["extensions"])
+
+
+def _typed(channel: str, defined: dict[str, Any] | None, asked: Any) -> dict[str, Any]:
+    if defined is not None:
+        return defined
+    name = asked if isinstance(asked, str) else (describe(asked) or {}).get("name")
+    message = (
+        f"channel {channel!r} is untyped, and can't be opened with the type {name}: "
+        "open it without a type, or delete it and create it with one"
+    )
+    raise TypeMismatch(message, channel=channel, field=None, expected=None, got=name)
+
+
+def _texts(record: schema.Record) -> dict[str, str]:
+    return {field.name: type_text(field.type) for field in record.fields}
