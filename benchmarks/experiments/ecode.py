@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from itertools import cycle
+from itertools import cycle, pairwise
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -161,22 +161,21 @@ def _start(pipe: Connection) -> None:
 def _start_beside(pipe: Connection) -> None:
     """The same beside a thread that publishes: seconds until native, and its longest stalls with this and without."""
     for (code,) in requests(pipe):
+        if "llvmlite" in sys.modules:
+            raise AssertionError("llvmlite has been imported already")
         busy = Busy()
         time.sleep(WARM_SECONDS)
-        busy.begin()
         began = time.perf_counter()
         engine = ready(code, READING)
-        checking = busy.longest_stall_seconds()
-        busy.begin()
+        checked = time.perf_counter()
         if not engine.wait_native(10):
             raise AssertionError("there is no machine code after 10 s")
-        seconds = time.perf_counter() - began
-        compiling = busy.longest_stall_seconds()
-        busy.begin()
-        time.sleep(seconds)
-        calm = busy.longest_stall_seconds()
+        compiled = time.perf_counter()
+        time.sleep(compiled - checked)
+        over = time.perf_counter()
         busy.stop()
-        pipe.send((seconds, checking, compiling, calm))
+        times = (began, checked, compiled, over)
+        pipe.send((compiled - began, *(busy.longest_stall_seconds(*each) for each in pairwise(times))))
 
 
 def _starting(plan: Plan) -> list[Row]:

@@ -1,7 +1,7 @@
 """How many typed records a second go from one process to another of the same node, small ones and large ones?
 
 Large ones against the bare program of sockets with the same hops, and against MPI with derived datatypes where it is
-installed: that one goes straight from process to process.
+installed: that one goes straight from process to process. Frozen arrays are such that nobody can change.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from benchmarks.harness.rows import Row, at_least
 from benchmarks.harness.samples import Measure, Plan, Samples, interleave, sized
 from benchmarks.harness.typed import LARGE_RECORDS, TypedField
 
-LARGE = {"100 KB records": SERIES, "mixed 100 KB records": DEPTH}
-WAYS = ("one by one", "in bulk", "in bulk, frozen")  # frozen: arrays that nobody can change
+EVEN, MIXED = "100 KB records", "mixed 100 KB records"
+LARGE = {EVEN: SERIES, MIXED: DEPTH}
 
 
 def run(plan: Plan) -> list[Row]:
@@ -58,33 +58,31 @@ def _small(plan: Plan, field: TypedField, placement: str) -> list[Row]:
 
 
 def _large(plan: Plan, field: TypedField, bare: BareSockets, mpi: MpiPair | None, placement: str) -> list[Row]:
-    rates = {}
-    for kind in LARGE:
-        rates[f"{kind}, one by one"] = _megabytes(plan, partial(field.rate, kind, [kind]))
-        rates[f"{kind}, in bulk"] = _megabytes(plan, partial(field.rate_in_bulk, kind, kind))
-        rates[f"{kind}, in bulk, frozen"] = _megabytes(plan, partial(field.rate_in_bulk, f"frozen {kind}", kind))
-        if mpi is not None:
-            rates[f"MPI, {kind}"] = _megabytes(plan, partial(mpi.rate, LARGE[kind]))
     blobs = [record.tobytes() for record in filled(SERIES, LARGE_RECORDS, plan.seed)]
-    rates["bare sockets"] = _megabytes(plan, partial(bare.large_rate, blobs))
-    taken = interleave(plan, rates, "MB/s", higher_is_better=True)
-    rows = []
-    for kind in LARGE:
-        for way in WAYS:
-            mine = taken[f"{kind}, {way}"]
-            goal = at_least(0.8) if kind == "100 KB records" else None
-            rows.append(Row(f"{kind}, {way}", placement, mine, "bare sockets", taken["bare sockets"], goal))
-        rows += _against_mpi(kind, placement, taken)
+    ours = {"one by one": partial(field.rate, EVEN, [EVEN])} | {
+        way: partial(field.rate_in_bulk, kind, kind.removeprefix("frozen "))
+        for way, kind in (("in bulk", EVEN), ("in bulk, frozen", f"frozen {EVEN}"), ("in bulk, mixed", MIXED))
+    }
+    theirs = {"bare sockets": partial(bare.large_rate, blobs)}
+    if mpi is not None:
+        theirs |= {f"MPI, {kind}": partial(mpi.rate, dtype) for kind, dtype in LARGE.items()}
+    taken = interleave(
+        plan, {name: _megabytes(plan, rate) for name, rate in (ours | theirs).items()}, "MB/s", higher_is_better=True
+    )
+    rows = [
+        Row(f"{EVEN}, {way}", placement, taken[way], "bare sockets", taken["bare sockets"], goal)
+        for way, goal in zip(ours, (at_least(0.8), at_least(0.8), at_least(0.8), None), strict=True)
+    ]
+    if placement == "two":
+        pairs = ((EVEN, "in bulk"), (MIXED, "in bulk, mixed"))
+        rows += [_against_mpi(kind, taken[way], taken.get(f"MPI, {kind}")) for kind, way in pairs]
     return rows
 
 
-def _against_mpi(kind: str, placement: str, taken: dict[str, Samples]) -> list[Row]:
-    if placement != "two":
-        return []
-    mine, theirs = taken[f"{kind}, in bulk"], taken.get(f"MPI, {kind}")
+def _against_mpi(kind: str, ours: Samples, theirs: Samples | None) -> Row:
     if theirs is None:
-        return [Row(f"{kind}, in bulk, against MPI", placement, mine, note=MISSING)]
-    return [Row(f"{kind}, in bulk", placement, mine, "mpi4py, derived datatypes", theirs, at_least(2))]
+        return Row(f"{kind}, in bulk, against MPI", "two", ours, note=MISSING)
+    return Row(f"{kind}, in bulk", "two", ours, "mpi4py, derived datatypes", theirs, at_least(2))
 
 
 def _megabytes(plan: Plan, rate_of: Any) -> Measure:

@@ -11,29 +11,26 @@ from echannel_ray.records.writing import writer_of
 from echannel_ray.schemas import types
 
 PACK_EVENTS = 64
+LEAST_STALL_SECONDS = 20e-6
 
 
 class Busy:
     """Encodes events and packs from its start to `stop`."""
 
     def __init__(self) -> None:
-        self._longest = 0.0
+        self._stalls: list[tuple[float, float]] = []  # when they began and ended
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-
-    def begin(self) -> None:
-        """Look for stalls from now on."""
-        self._longest = 0.0
-
-    def longest_stall_seconds(self) -> float:
-        """Between two events, since `begin`."""
-        return self._longest
 
     def stop(self) -> None:
         """End the thread."""
         self._over.set()
         self._thread.join()
+
+    def longest_stall_seconds(self, since: float, until: float) -> float:
+        """Of the pauses between two events, the part within this time (by `perf_counter`). Ask when it was stopped."""
+        return max([min(end, until) - max(began, since) for began, end in self._stalls], default=0.0)
 
     def _run(self) -> None:
         write, event, pack = writer_of(Reading, types.schema_of(Reading)), Reading(50.0), list[bytes]()
@@ -45,6 +42,6 @@ class Busy:
                 encode_body([], [1], [1], [PACK_EVENTS], [1], b"", 0, last, pack)
                 pack.clear()
             now = clock()
-            if now - last > self._longest:
-                self._longest = now - last
+            if now - last > LEAST_STALL_SECONDS:
+                self._stalls.append((last, now))
             last = now

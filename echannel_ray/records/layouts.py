@@ -177,7 +177,7 @@ def _covers(steps: list[_Step], itemsize: int) -> bool:
     """Whether every byte of a record is written, each once."""
     end = 0
     for step in steps:
-        if step.target_offset != end:
+        if step.target_offset != end or step.target.names is not None:  # in which there may be padding
             return False
         end += step.target.itemsize * step.items
     return end == itemsize

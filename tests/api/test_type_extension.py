@@ -14,6 +14,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
+from echannel_ray.session import session_for
 from tests.api.parties import SOON, Inbox, Party, ask, publish_all
 
 
@@ -127,12 +128,13 @@ def test_a_new_consumer_with_an_old_and_a_new_producer(consume, name, asked):
     assert received(8) == expected
 
 
-def test_an_old_consumer_with_a_new_producer_that_came_later(near, name):
-    """Its format was not known when the consumer subscribed: it is asked for once."""
+def test_a_format_that_came_later_is_asked_for_once(near, name):
     ray.get(near.consume.remote(ec.channel(name, Base)))
+    # No test before this one has had such records.
+    newest = dataclasses.make_dataclass("Newest", [("number", int), ("price", float), ("never_seen_before", str)])
 
     def count_asking(party):
-        requests = ec.session.session_for(None).endpoint.requests if False else _requests()
+        requests = session_for(None).endpoint.requests
         party.kept["asked"] = asked = []
         ask_manager = requests.ask
         party.kept["restore"] = lambda: requests.__dict__.pop("ask")
@@ -146,19 +148,13 @@ def test_an_old_consumer_with_a_new_producer_that_came_later(near, name):
     try:
         with ec.channel(name).producer() as producer:
             for number in range(5):
-                producer.deliver(Wider("X", 1.5, number)).result(SOON)
-            producer.publish_many([Wider("Y", 1.5, number) for number in range(5, 3000)])
+                producer.deliver(newest(number, 1.5, "")).result(SOON)
+            producer.publish_many([newest(number, 1.5, "") for number in range(5, 3000)])
     finally:
         events = ray.get(near.received.remote(3000))
         asked = ask(near, asked_for)
     assert events == [Base(number, 1.5) for number in range(3000)]
     assert asked == ["OpenChannel"]
-
-
-def _requests() -> Any:
-    from echannel_ray.session import session_for
-
-    return session_for(None).endpoint.requests
 
 
 @dataclasses.dataclass
@@ -331,10 +327,10 @@ def other(**types: Any) -> type:
 
 INCOMPATIBLE = [
     (other(number=str, price=float), "number"),
-    (other(number=float, price=str), "price"),
+    (other(number=int, price=str), "price"),
     (other(number=list[int], price=float), "number"),
-    (other(number=int | None, price=str), "price"),
-    (np.dtype([("number", "f8"), ("price", "c16")]), "price"),
+    (other(number=int, price=float | str, venue=str), "price"),
+    (np.dtype([("number", "i8"), ("price", "c16")]), "price"),
     (pa.schema([("number", pa.string()), ("price", pa.float64())]), "number"),
 ]
 

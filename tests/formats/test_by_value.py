@@ -32,7 +32,8 @@ def test_classes_of_main_arrive_in_a_ray_worker_and_come_back():
 
 
 def test_bytes_and_dicts_never_import_ray():
-    code = "import sys; from echannel_ray.formats import events, packs, types; events.encode({'a': (1, 2)})"
+    imports = "import sys; from echannel_ray.formats import events, packs; from echannel_ray.schemas import types"
+    code = f"{imports}; events.encode({{'a': (1, 2)}})"
     assert run("-c", code + "; print([m for m in ('ray', 'numpy', 'pandas', 'pydantic') if m in sys.modules])") == "[]"
 
 

@@ -240,3 +240,15 @@ def test_defaults_of_nested_records_are_filled_in_too():
     assert made["many"].tolist() == [(1, 9), (1, 9)]
     assert made["new"].tolist() == [(1, 2), (3, 4)]
     assert made["raw"].tobytes() == b"ab"
+
+
+def test_what_lies_between_fields_is_not_what_was_in_memory_before():
+    inner = np.dtype([("a", "u1"), ("b", "f8")], align=True)
+    source = np.dtype([("n", "<i2"), ("items", inner, (4,))])
+    target = np.dtype([("n", "<i4"), ("items", inner.newbyteorder(), (4,))])
+    records = np.zeros(50, source)
+    for _ in range(20):
+        junk = np.full(50 * target.itemsize, 0xAA, "u1")
+        del junk
+        made = converted(records, target)
+        assert 0xAA not in made.tobytes()
