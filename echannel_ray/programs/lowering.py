@@ -6,6 +6,7 @@
     survivors(data, count, state, out, passed) -> status           the records that pass, and how many
     transform(data, count, state, out, passed, mask) -> status     the outputs of those that pass, how many, the mask
     single(state's owner, event) -> object                         one event as a function of Python's
+    mask(state's owner, records) -> object                         `select` as one, where nothing can trap
 
 A status is -1, or the index of the record that trapped times 2**20, plus `@one`'s number.
 """
@@ -55,6 +56,8 @@ def lower(program: Program, layout: Layout, output: Layout | None, template: byt
     functions += pack_functions(layout, output, module.constant(template) if output is not None else "")
     if output is None and has_single():
         functions.append(_single(layout))
+        if not module.traps:
+            functions.append(_mask(layout))
     prelude = [FUNCTIONS[name] for name in sorted(module.prelude)]
     module.text = "\n".join([DECLARATIONS, *module.globals, *prelude, *functions, ""])
     return module
@@ -223,6 +226,43 @@ aside:
   %object = load ptr, ptr %aside_at, align 1
   %call = inttoptr i64 {_address_of("PyObject_CallFunctionObjArgs")} to ptr
   %answer = call ptr (ptr, ...) %call(ptr %object, ptr %event, ptr null)
+  ret ptr %answer
+}}
+"""
+
+
+def _mask(layout: Layout) -> str:
+    """Takes `bytes` of any number of records, and gives `bytes` with one of each. Else as `single`."""
+    return f"""
+define ptr @mask(ptr %self, ptr %records) {{
+entry:
+  %type_at = getelementptr i8, ptr %records, i64 8
+  %type = load i64, ptr %type_at
+  %is_bytes = icmp eq i64 %type, {id(bytes)}
+  br i1 %is_bytes, label %run, label %aside
+run:
+  %size_at = getelementptr i8, ptr %records, i64 16
+  %size = load i64, ptr %size_at
+  %count = udiv i64 %size, {layout.itemsize}
+  %new = inttoptr i64 {_address_of("PyBytes_FromStringAndSize")} to ptr
+  %mask = call ptr %new(ptr null, i64 %count)
+  %has_none = icmp eq ptr %mask, null
+  br i1 %has_none, label %done, label %select
+select:
+  %data = getelementptr i8, ptr %records, i64 {BYTES_CONTENT_AT}
+  %state = getelementptr i8, ptr %self, i64 {BYTES_CONTENT_AT}
+  %content = getelementptr i8, ptr %mask, i64 {BYTES_CONTENT_AT}
+  %status = call i64 @select(ptr %data, i64 %count, ptr %state, ptr %content)
+  br label %done
+done:
+  ret ptr %mask
+aside:
+  %status_at = getelementptr i8, ptr %self, i64 {BYTES_CONTENT_AT + STATUS_AT}
+  store i64 0, ptr %status_at, align 1
+  %aside_at = getelementptr i8, ptr %self, i64 {BYTES_CONTENT_AT + ASIDE_AT}
+  %object = load ptr, ptr %aside_at, align 1
+  %call = inttoptr i64 {_address_of("PyObject_CallFunctionObjArgs")} to ptr
+  %answer = call ptr (ptr, ...) %call(ptr %object, ptr %records, ptr null)
   ret ptr %answer
 }}
 """

@@ -28,10 +28,19 @@ class Machine:
         self.state.statics = initial_statics(program)
         self._passed = bytes(16)  # the machine code writes how many passed into its first half
         self._passed_at = id(self._passed) + BYTES_CONTENT_AT
-        self.single = code.single(self.state, _Aside(program, layout, code, self.state))
+        aside = _Aside(program, layout, code, self.state)
+        self.single: Callable[[bytes], bool] | None = code.function("single", self.state, aside)
+        self._mask: Callable[[bytes], bytes] | None = code.function("mask", self.state, aside)
 
     def select(self, block: Block, count: int) -> bytes:
         """Which records pass."""
+        if (
+            self._mask is not None
+            and type(block) is bytes
+            and len(block) == count * self._itemsize
+            and self._code.is_short(count)
+        ):
+            return self._mask(block)
         data, _keep = self._address(block, count)
         mask = _new_bytes(None, count)
         status = self._code.run("select", data, count, self.state.address, id(mask) + BYTES_CONTENT_AT)

@@ -7,6 +7,7 @@ import signal
 import time
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pytest
 
 import echannel_ray as ec
@@ -108,6 +109,71 @@ def test_json_on_a_typed_channel(address):
         assert failed.returncode == 1
         assert "price" in failed.stderr
         assert len(failed.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("line", ['{"symbol": "RAY", "price": "dear"}', '{"symbol": 3, "price": 76.5}', '"RAY"', "[]"])
+def test_json_that_is_no_record_is_refused_in_a_line(address, line):
+    with ec.channel("typed-lines", Trade).subscribe() as subscription:
+        good = '{"symbol": "RAY", "price": 76}'
+        failed = echannel("publish", "typed-lines", "-", "--address", address, stdin=f"{good}\n{line}\n{good}\n")
+        assert failed.returncode == 1
+        assert "price" in failed.stderr or "symbol" in failed.stderr
+        assert len(failed.stderr.splitlines()) == 1
+        assert subscription.get(timeout=30) == Trade("RAY", 76.0)
+        with pytest.raises(TimeoutError):
+            subscription.get(timeout=0.1)
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+def test_tap_of_a_typed_channel(address, as_json):
+    channel = ec.channel(f"typed-tap-{as_json}", Trade)
+    tap = start("tap", channel.name, "--count", "4", "--address", address, *(["--json"] if as_json else []))
+    wait_until(lambda: channel.stats().consumers == 1, timeout=60)
+    fields = [{"symbol": "RAY", "price": price / 2} for price in range(4)]
+    with channel.producer() as producer:
+        producer.publish(Trade(**fields[0]))
+        producer.publish(fields[1])
+        producer.publish_many(pa.RecordBatch.from_pylist(fields[2:]))
+    out, errors = tap.communicate(timeout=60)
+    assert (tap.returncode, errors) == (0, "")
+    if as_json:
+        found = [json.loads(line) for line in out.splitlines()]
+        assert [each["event"] for each in found] == fields
+        assert [each["sequence"] for each in found] == [1, 2, 3, 4]
+    else:
+        shown = [f"Record(symbol='RAY', price={each['price']!r})" for each in fields]
+        assert out.splitlines() == [f"{producer.name} #{i}  {event}" for i, event in enumerate(shown, 1)]
+
+
+def test_tap_where(address):
+    channel = ec.channel("typed-where", Trade)
+    where = 'symbol == "RAY" and price > 76'
+    tap = start("tap", channel.name, "--where", where, "--count", "2", "--json", "--address", address)
+    wait_until(lambda: [each.consumers for each in channel.stats().derived.values()] == [1], timeout=60)
+    with channel.producer() as producer:
+        producer.publish_many([Trade("RAY", 75.0), Trade("RAY", 77.0), Trade("SUN", 78.0), Trade("RAY", 79.0)])
+        out, errors = tap.communicate(timeout=60)
+        assert (tap.returncode, errors) == (0, "")
+    events = [json.loads(line)["event"] for line in out.splitlines()]
+    assert events == [{"symbol": "RAY", "price": 77.0}, {"symbol": "RAY", "price": 79.0}]
+
+
+@pytest.mark.parametrize(
+    ("channel", "where", "told"),
+    [
+        ("typed", "prise > 3", ["line 1, column 1", "did you mean price"]),
+        ("typed", "price >", ["line 1"]),
+        ("untyped", "price > 3", ["untyped"]),
+    ],
+)
+def test_a_where_that_can_not_be_is_refused(address, channel, where, told):
+    ec.channel(f"where-{channel}", Trade if channel == "typed" else None)
+    failed = echannel("tap", f"where-{channel}", "--where", where, "--timeout", "5", "--address", address)
+    assert failed.returncode in (1, 2)
+    assert failed.stdout == ""
+    assert "Traceback" not in failed.stderr
+    for each in told:
+        assert each in failed.stderr
 
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
