@@ -16,6 +16,7 @@ from echannel_ray.programs.refusing import Refused, as_error
 from echannel_ray.programs.scope import Scope
 from echannel_ray.programs.source import Names, Source
 from echannel_ray.programs.statements import Checked, is_docstring
+from echannel_ray.programs.summing import in_parts
 from echannel_ray.schemas.schema import Record
 
 _NO_PARAMS: Mapping[str, Type] = {}
@@ -59,6 +60,7 @@ def _checked(text: str, names: Names, record: Record, output: Record | None, par
         output=output,
         cost=0,
     )
+    program = in_parts(program)
     cost = cost_of(program)
     if cost > MAX_COST:
         where = checker.where(nodes[0])

@@ -13,7 +13,7 @@ from echannel_ray.formats.events import BLOCK, OVERHEAD_BYTES, RECORD
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.engine import Engine, Trapped
 from echannel_ray.programs.interpreter import Interpreted
-from echannel_ray.programs.program import Program, Trap
+from echannel_ray.programs.program import Program, Trap, Type
 from echannel_ray.protocol.kinds import token_of, typed, wire_kind
 from echannel_ray.protocol.messages import SharedRef
 from echannel_ray.records import known
@@ -23,7 +23,7 @@ from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.outlet import joined
 from echannel_ray.runtime.refusing import refused
-from echannel_ray.runtime.typed import open_more
+from echannel_ray.runtime.typed import objects_of, open_more
 from echannel_ray.schemas import schema, types
 from echannel_ray.schemas.extension import lossless
 
@@ -70,6 +70,10 @@ class EcodeHost(Host):
                 records.definition = open_more(self._endpoint, records.definition, None, output)
         for each in self._params:
             each.attach()
+        unfit = self._unfit_param()
+        if unfit is not None:
+            self.close()
+            raise self._refused(unfit)
 
     def _refused(self, reason: str) -> errors.ModulatorRefused:
         return refused(self._shipment, self._branch, reason)
@@ -251,7 +255,7 @@ class EcodeHost(Host):
             self._active = self._objects
         params = self._param_values()
         originals = _originals(chunk)
-        objects = chunk.as_objects()
+        objects = _records(chunk)
         for i, event in enumerate(objects):
             if self._closed:
                 return
@@ -318,6 +322,13 @@ class EcodeHost(Host):
         fields = self._params[0].fields
         return [fields[param.name] for param in self._program.params]
 
+    def _unfit_param(self) -> str | None:
+        """Why machine code could not have a parameter, in whichever form the program runs at the moment."""
+        for param, value in zip(self._program.params, self._param_values(), strict=True):
+            if param.type is Type.INT and not -(2**63) <= value < 2**63:
+                return f"the field {param.name!r} of its shared object is no whole number of 64 bits: {value}"
+        return None
+
     def update(self, update: Callable[[], None]) -> None:
         """The shared object has changed: the program sees that between two packs."""
         self._updates.append(update)
@@ -333,13 +344,13 @@ class EcodeHost(Host):
 
     def params_changed(self) -> None:
         """Under the mutex."""
-        try:
-            values = self._param_values()
-            for engine in self._engines.values():
-                engine.set_params(values)
-        except (OverflowError, TypeError, ValueError) as error:
-            self._branch.quarantine(f"a field of its shared object is no number that fits: {error}")
+        unfit = self._unfit_param()
+        if unfit is not None:
+            self._branch.quarantine(unfit)
             self._closed = True
+            return
+        for engine in self._engines.values():
+            engine.set_params(self._param_values())
 
 
 class _Params:
@@ -370,6 +381,13 @@ class _Params:
             applied()
 
         self._host.update(update)
+
+
+def _records(chunk: Chunk) -> list[Any]:
+    """Its events, by the names of their fields also where a dict was published."""
+    if chunk.payloads is not None and token_of(chunk.kind):
+        return objects_of(chunk.kind, chunk.payloads, chunk.count)
+    return chunk.as_objects()
 
 
 def _originals(chunk: Chunk) -> list[tuple[int, Any]] | None:

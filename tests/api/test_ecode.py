@@ -7,7 +7,7 @@ import gc
 import pickle
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -69,7 +69,6 @@ class Window(ec.SharedObject):
     symbol: str = "RAY"
 
 
-FIXED: list[Any] = [Tick, TICK]
 BOTH: list[Any] = [Tick, Quote]
 
 
@@ -218,20 +217,31 @@ def test_it_is_steered_from_any_process(near, far, name):
             inbox.items.clear()
 
 
-def test_a_number_that_does_not_fit_ends_it(near, name):
-    channel = ec.channel(name, Tick)
+@pytest.mark.parametrize("declared", BOTH)
+def test_a_number_that_does_not_fit_ends_it(near, name, declared):
+    channel = ec.channel(name, declared)
     window = Window()
     ask(near, produce, channel)
     inbox, failures = Inbox(), Inbox()
     with channel.derive("number > param.count", params=window).subscribe(inbox, on_error=failures):
-        ask(near, publish, ticks(1, 2))
+        ask(near, publish, ticks(1, 2, declared))
         assert numbers(inbox.wait(2)) == [1, 2]
         window.count = 2**70
         window.publish()
         ask(near, publish, ticks(1, 2))
         (failure,) = failures.wait(1)
         assert isinstance(failure, ec.ModulatorQuarantined)
+        assert "'count'" in failure.reason
         assert len(inbox.items) == 2
+
+
+@pytest.mark.parametrize("declared", BOTH)
+def test_a_number_that_does_not_fit_is_refused(near, name, declared):
+    channel = ec.channel(name, declared)
+    ask(near, produce, channel)
+    with pytest.raises(ec.ModulatorRefused, match="'count'"):
+        channel.derive("number > param.count", params=Window(count=2**70))
+    assert channel.stats().derived == {}
 
 
 # ---- transformations ----
@@ -260,7 +270,7 @@ def test_a_transformation_makes_events_of_its_output_type(parties, here, name, p
     subscriptions = [
         derived.subscribe(inbox),
         derived.subscribe(other, event_type=Shown),
-        derived.subscribe(generic, event_type=np.dtype([("double", ">f4")]) if False else dataclass_of(number=int)),
+        derived.subscribe(generic, event_type=np.dtype([("number", ">i8")])),
     ]
     there(publish, SOURCES[source](1, 10))
     for subscription in subscriptions:
@@ -288,9 +298,14 @@ def test_outputs_of_any_size(parties, here, name, where):
     channel = ec.channel(name, Quote)
     there = at(parties, where, here)
     there(produce, channel)
-    text = "output.symbol = symbol\noutput.total = 0\nfor size in sizes[:9]:\n    output.total += size\nreturn True"
-    text = text.replace("output.total = 0", "total = 0").replace("output.total += size", "total += size")
-    text = text.replace("return True", "output.total = total\nreturn True")
+    text = """
+        total = 0
+        for size in sizes[:9]:
+            total += size
+        output.symbol = symbol
+        output.total = total
+        return True
+    """
     inbox = Inbox()
     with channel.derive(ecode(text, output=Labelled)).subscribe(inbox) as subscription:
         there(publish, [Quote(1, 1.0, "RAY", [1, 2]), Quote(2, 1.0, "☃"), Quote(3, 1.0, "", [5] * 9)])
@@ -322,7 +337,6 @@ def test_batches_of_a_derived_channel(parties, here, name, kind, source, where):
         there(publish, SOURCES[source](1, 1000))
         first.drain(SOON)
         second.drain(SOON)
-    assert [int(n) for each in filtered.items for n in each["number"].tolist()] == [*range(501, 1001)] or kind == "arrow"
     found = [n for each in filtered.items for n in np.asarray(each["number"]).tolist()]
     assert found == [*range(501, 1001)]
     assert [n for each in transformed.items for n in np.asarray(each["double"]).tolist()] == [
@@ -354,7 +368,6 @@ def test_static_variables_outlive_a_change_of_format(near, name):
     channel = ec.channel(name, Tick)
     ask(near, produce, channel)
     inbox = Inbox()
-    big = array(6, 10).astype([("price", ">f8"), ("number", ">i4")], casting="unsafe")
     swapped = np.zeros(5, [("price", ">f8"), ("number", ">i4")])
     for field in ("price", "number"):
         swapped[field] = array(6, 10)[field]
@@ -363,7 +376,6 @@ def test_static_variables_outlive_a_change_of_format(near, name):
             ask(near, publish, events)
         subscription.drain(SOON)
         assert numbers(inbox.items) == [*range(3, 26, 3)]
-    del big
 
 
 def test_equal_texts_share_one_derived_channel(near, far, name):
@@ -417,6 +429,17 @@ def test_producers_that_come_later_have_it(near, far, name, source):
 # ---- behind each other ----
 
 
+class Making(ec.Modulator):
+    """Emits dicts with the fields of the channel's type."""
+
+    def enqueue(self, event: Any) -> None:
+        self.emit({"number": event.number + 1, "price": 1.0})
+
+    def knows(self) -> type:
+        """Ships the class with it."""
+        return Tick
+
+
 class Above(ec.Modulator):
     """Passes on events with a greater number, and two of those with an even one."""
 
@@ -461,6 +484,18 @@ def test_it_works_behind_a_modulator(parties, here, name, tier, source, where):
         subscription.drain(SOON)
         assert failures.items == []
         assert inbox.items == [Tick(number, number / 2) for number in (5, 6, 6, 7)]
+
+
+@pytest.mark.parametrize("tier", ["inline", "isolated"])
+def test_it_reads_the_dicts_of_a_modulator(near, name, tier):
+    channel = ec.channel(name, Tick)
+    ask(near, produce, channel)
+    inbox, failures = Inbox(), Inbox()
+    with channel.derive(Making(), tier=tier).derive("number < 5").subscribe(inbox, on_error=failures) as subscription:
+        ask(near, publish, ticks(1, 10))
+        subscription.drain(SOON)
+        assert failures.items == []
+        assert inbox.items == [Tick(number, 1.0) for number in (2, 3, 4)]
 
 
 @pytest.mark.parametrize("tier", ["inline", "isolated"])
@@ -511,12 +546,12 @@ def test_what_is_published_into_a_transformation_is_of_its_output_type(near, nam
     ("text", "line", "column", "what"),
     [
         ("number > 3 and\\\n prize < 5", 2, 2, "price"),
-        ("x = 1\nreturn x +", 2, None, ""),
-        ("number > 3\nimport os", 2, 1, ""),
-        ("number.__class__", 1, None, ""),
-        ("while True:\n    pass", 1, 1, ""),
+        ("x = 1\nreturn x +", 2, None, "line 2"),
+        ("number > 3\nimport os", 2, 1, "line 2, column 1"),
+        ("number.__class__", 1, None, "line 1"),
+        ("while True:\n    pass", 1, 1, "while"),
         ("number > param.low", 1, None, "param"),
-        ("number == 'text'", 1, None, ""),
+        ("number == 'text'", 1, None, "line 1"),
         ("", 1, 1, "nothing"),
     ],
 )
@@ -740,9 +775,6 @@ def test_policies_drop_what_has_passed(here, name, overflow, source):
     assert not any(number % 2 for number in got)
     assert lost > 0
     assert len(got) + lost == 20_000
-
-
-Grid = Annotated[list[float], np.dtype(("f8", (300, 40)))]
 
 
 def test_the_average_of_a_large_array(near, name):

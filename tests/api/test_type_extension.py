@@ -273,12 +273,23 @@ class MustHaveVenue:
     number: int
 
 
+class ModelMustHaveVenue(pydantic.BaseModel):
+    venue: str
+    number: int
+
+
+class StructMustHaveVenue(msgspec.Struct):
+    venue: str
+    number: int
+
+
 @pytest.mark.parametrize("event", [WithoutVenue(1), {"number": 1}], ids=["class", "dict"])
-@pytest.mark.parametrize("asked", [DefinedWithDefault, MustHaveVenue, None])
+@pytest.mark.parametrize("asked", [DefinedWithDefault, MustHaveVenue, ModelMustHaveVenue, StructMustHaveVenue, None])
 def test_the_channels_default_stands_for_what_a_producer_lacks(consume, name, event, asked):
     ec.channel(name, DefinedWithDefault)
     received = consume(ec.channel(name), event_type=asked)
-    publish_all(None, ec.channel(name), [event])
+    with ec.channel(name).producer() as producer:
+        assert producer.deliver(event).result(SOON).consumers == 1
     (got,) = received(1)
     if asked is None:
         assert got == {"number": 1, "venue": "channel's"}
@@ -286,16 +297,36 @@ def test_the_channels_default_stands_for_what_a_producer_lacks(consume, name, ev
         assert got == asked(number=1, venue="channel's")
 
 
-def test_the_consumers_default_counts_before_the_channels(consume, name):
-    @dataclasses.dataclass
-    class Own:
-        number: int
-        venue: str = "consumer's"
+@dataclasses.dataclass
+class WithVenueOfItsOwn:
+    number: int
+    venue: str = "consumer's"
 
+
+def test_the_consumers_default_counts_before_the_channels(consume, name):
     ec.channel(name, DefinedWithDefault)
-    received = consume(ec.channel(name), event_type=Own)
+    received = consume(ec.channel(name), event_type=WithVenueOfItsOwn)
     publish_all(None, ec.channel(name), [WithoutVenue(1), MustHaveVenue("given", 2)])
-    assert [(each.number, each.venue) for each in received(2)] == [(1, "consumer's"), (2, "given")]
+    assert received(2) == [WithVenueOfItsOwn(1), WithVenueOfItsOwn(2, "given")]
+
+
+def test_a_class_that_travels_by_value_keeps_its_defaults(near, name):
+    """As one of a program's main module does. Whoever has no default must not seem to have one."""
+
+    @dataclasses.dataclass
+    class Local:
+        number: int
+        venue: str = "local"
+
+    ec.channel(name, WithoutVenue)
+    ask(near, lambda party: party.consume(ec.channel(name), event_type=Local))
+    with ec.channel(name).producer() as producer:
+        delivery = producer.deliver(WithoutVenue(1))
+        assert delivery.result(SOON).consumers == 1
+    assert [(each.number, each.venue) for each in ray.get(near.received.remote(1))] == [(1, "local")]
+    must_have = other(number=int, venue=str)
+    with pytest.raises(ec.TypeMismatch, match="'venue'"):
+        ask(near, lambda party: party.consume(ec.channel(name), event_type=must_have))
 
 
 def test_a_class_is_published_through_a_handle_without_type(consume, name):
@@ -329,7 +360,6 @@ INCOMPATIBLE = [
     (other(number=str, price=float), "number"),
     (other(number=int, price=str), "price"),
     (other(number=list[int], price=float), "number"),
-    (other(number=int, price=float | str, venue=str), "price"),
     (np.dtype([("number", "i8"), ("price", "c16")]), "price"),
     (pa.schema([("number", pa.string()), ("price", pa.float64())]), "number"),
 ]
@@ -348,7 +378,6 @@ def test_what_can_neither_publish_nor_subscribe_does_not_open(near, name, event_
 
 PRODUCES_NOT = [
     (other(price=float), "number"),
-    (other(number=Annotated[int, np.uint64], price=float), "number"),
     (other(number=int | None, price=float), "number"),
 ]
 
@@ -356,10 +385,6 @@ PRODUCES_NOT = [
 @pytest.mark.parametrize(("event_type", "field"), PRODUCES_NOT)
 def test_what_can_only_subscribe_has_no_producer(name, event_type, field):
     ec.channel(name, Base)
-    if event_type is PRODUCES_NOT[1][0]:  # nor does it subscribe
-        with pytest.raises(ec.TypeMismatch, match=f"'{field}'"):
-            ec.channel(name, event_type)
-        return
     channel = ec.channel(name, event_type)
     with pytest.raises(ec.TypeMismatch, match=f"'{field}'") as caught:
         channel.producer()
