@@ -73,7 +73,7 @@ class _Compiler:
         if job is None:
             return
         try:
-            with _quick_switches():
+            with quick_switches():
                 job.code = self._code(job)
         except ImportError:
             _log.debug("no llvmlite: E-code stays interpreted; the extra `native` installs it")
@@ -94,7 +94,8 @@ class _Compiler:
 
 
 @contextmanager
-def _quick_switches() -> Iterator[None]:
+def quick_switches() -> Iterator[None]:
+    """Python that runs meanwhile, in this thread or others, lets go of the interpreter's lock sooner."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(min(usual, _SWITCH_INTERVAL_SECONDS))
     try:

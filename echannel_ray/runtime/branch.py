@@ -42,7 +42,7 @@ class Chunk:
     of some that were dropped.
     """
 
-    __slots__ = ("count", "dropped", "emission", "kind", "objects", "payloads", "size_bytes")
+    __slots__ = ("count", "dropped", "emission", "is_borrowed", "kind", "objects", "payloads", "size_bytes")
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class Chunk:
         self.size_bytes = size_bytes
         self.emission = emission
         self.dropped = 0  # how many a policy dropped here
+        self.is_borrowed = False  # its memory is the publisher's, until the call ends in which it came
 
     def __len__(self) -> int:
         return self.count

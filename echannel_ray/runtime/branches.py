@@ -94,6 +94,10 @@ class Branches:
         needs_objects = self._has_inline or (token_of(kind) and self._has_isolated)
         return bool(self._by_key) and (kind == PLAIN or not needs_objects) and kind != BUFFERS
 
+    def are_ecode(self) -> bool:
+        """Whether only E-code gets what is published."""
+        return all(isinstance(branch.host, EcodeHost) for branch in self._first)
+
     def only_inline(self) -> InlineHost | None:
         """The one modulator that gets what is published, if it may do so in the thread that publishes."""
         if len(self._first) != 1:

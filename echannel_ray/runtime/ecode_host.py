@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.formats.events import BLOCK, OVERHEAD_BYTES, RECORD
 from echannel_ray.programs.code import Code
+from echannel_ray.programs.compiling import quick_switches
 from echannel_ray.programs.engine import Engine, Trapped
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.program import Program, Trap, Type
@@ -23,12 +24,16 @@ from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.outlet import joined
 from echannel_ray.runtime.refusing import refused
-from echannel_ray.runtime.typed import objects_of, open_more
+from echannel_ray.runtime.typed import RecordEncoder, objects_of, open_more
 from echannel_ray.schemas import schema, types
 from echannel_ray.schemas.extension import lossless
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.sharing import Sharing
+
+
+# Where no more than one in so many is rejected, those are taken out; else those that pass are picked.
+_FEW = 16
 
 
 class EcodeHost(Host):
@@ -49,7 +54,25 @@ class EcodeHost(Host):
         self._closed = False
 
     def install(self) -> None:
-        """Verify the program, or raise."""
+        """Verify the program, or raise. A producer that publishes meanwhile is not to notice."""
+        with quick_switches():
+            self._verify()
+            for each in self._params:
+                each.attach()
+            unfit = self._unfit_param()
+            if unfit is not None:
+                self.close()
+                raise self._refused(unfit)
+            for kind in self._records.sizes:
+                self._engine(token_of(kind))
+
+    @property
+    def _records(self) -> RecordEncoder:
+        records = self._branch.publisher.records
+        assert records is not None
+        return records
+
+    def _verify(self) -> None:
         records = self._branch.publisher.records
         if records is None:
             raise self._refused("the channel is untyped, and E-code needs a type: create the channel with one")
@@ -68,22 +91,14 @@ class EcodeHost(Host):
             output = self._write.format
             if known.known(output.token) is None or output.token not in records.definition.formats:
                 records.definition = open_more(self._endpoint, records.definition, None, output)
-        for each in self._params:
-            each.attach()
-        unfit = self._unfit_param()
-        if unfit is not None:
-            self.close()
-            raise self._refused(unfit)
 
     def _refused(self, reason: str) -> errors.ModulatorRefused:
         return refused(self._shipment, self._branch, reason)
 
     def _check_record(self) -> None:
         """Whether the type that it was written for is the one that events have here."""
-        records = self._branch.publisher.records
-        assert records is not None
         parent = self._branch.publisher.branches.host_of(self._branch.derived.parent)
-        known_record = types.certain_of(records.definition.type_schema)
+        known_record = types.certain_of(self._records.definition.type_schema)
         if isinstance(parent, EcodeHost):
             known_record = parent.output_record or parent.input_record
         for field in self._code.record.fields:
@@ -194,7 +209,15 @@ class EcodeHost(Host):
                 payloads = payloads[trapped.index + 1 :]
 
     def _emit_passing(self, mask: bytes, payloads: list[bytes], chunk: Chunk) -> None:
-        passed = [*compress(payloads, mask)] if 0 in mask or len(mask) < len(payloads) else payloads
+        passed = payloads
+        rejected = mask.count(0)
+        if rejected > len(mask) // _FEW or len(mask) < len(payloads):
+            passed = [*compress(payloads, mask)]
+        elif rejected:
+            passed = payloads.copy()
+            at = len(mask)
+            while (at := mask.rfind(0, 0, at)) >= 0:
+                del passed[at]
         self._emit(chunk.kind, passed, chunk)
 
     def _emit_outputs(self, outputs: bytes, chunk: Chunk) -> None:
@@ -224,7 +247,10 @@ class EcodeHost(Host):
                 if self._write is not None:
                     self._emit_block_of_outputs(engine.transform(block, left)[0])
                 else:
-                    self._emit_block(chunk.kind, *engine.survivors(block, left))
+                    passed, count = engine.survivors(block, left)
+                    if count == left and chunk.is_borrowed:  # then it is the caller's own memory
+                        passed = bytes(passed)
+                    self._emit_block(chunk.kind, passed, count)
                 return
             except Trapped as trapped:
                 if self._write is not None:
@@ -345,12 +371,15 @@ class EcodeHost(Host):
     def params_changed(self) -> None:
         """Under the mutex."""
         unfit = self._unfit_param()
+        try:
+            values = self._param_values()
+            for engine in self._engines.values() if unfit is None else ():
+                engine.set_params(values)
+        except (OverflowError, TypeError, ValueError) as error:
+            unfit = f"a field of its shared object is no value that fits: {error}"
         if unfit is not None:
             self._branch.quarantine(unfit)
             self._closed = True
-            return
-        for engine in self._engines.values():
-            engine.set_params(self._param_values())
 
 
 class _Params:

@@ -115,14 +115,16 @@ class Publisher:
         """Add the event to the pack that is being gathered; the usual way of a producer that is not armed."""
         stream = self.stream
         endpoint = self.endpoint
-        full = False
+        full = taken = False
         if kind == PLAIN and self.records is not None:
             self.records.ready(event)  # which raises: bytes are no record
         with self._lock:
             if self._plain or any(self._lists.values()):
                 self.absorb()
             published = stream.published_bytes + size
-            if published > stream.limit_bytes or size > SMALL_BYTES or self.has_branches:
+            if self.has_branches and size <= SMALL_BYTES:
+                taken = self._append_again(kind, payload)
+            if taken or published > stream.limit_bytes or size > SMALL_BYTES or self.has_branches:
                 gather = None
             else:
                 gather = stream.gather
@@ -135,6 +137,10 @@ class Publisher:
                 if full:
                     endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
                 self._arm(kind)
+        if taken:
+            endpoint.outgoing.write()
+            self.branches.advance()
+            return True
         if gather is None:
             return self._publish(event, timeout, (kind, payload, size))  # type: ignore[no-any-return]
         if full:
@@ -142,6 +148,20 @@ class Publisher:
         return True
 
     # ---- the short way ----
+
+    def _append_again(self, kind: int, payload: Any) -> bool:
+        """What was appended is on its way to modulators: arm again, and begin with this event. Whether it was taken."""
+        self.check_open()
+        if self.is_halted or not self.branches.may_arm(kind):
+            return False
+        self._arm(kind)
+        if kind == PLAIN and self._plain_room:
+            self._plain.append(payload)
+        elif kind == self._encoded[0] and self._encoded_room:
+            self._encoded[1].append(payload)
+        else:
+            return False
+        return True
 
     def _arm(self, kind: int) -> None:
         """Let `publish` append so many events of this kind without asking: to a full pack, if the window has room for
@@ -349,11 +369,12 @@ class Publisher:
                 if blockers and stream.overflow == RAISE and not self.is_halted:
                     raise self._overloaded(blockers[0])
                 go = not blockers and not self.is_halted
-                if go:
-                    self._send_block(kind, data, count, size)
+                borrows = go and self._send_block(kind, data, count, size)
             if go:
                 self.endpoint.outgoing.write()
-                if self.has_branches:
+                if borrows:
+                    self.branches.settle()  # before the caller changes what is still his
+                elif self.has_branches:
                     self.branches.advance()
                 return True
             self.room.wait(size, None, None)
@@ -363,13 +384,21 @@ class Publisher:
             complete &= self._publish(NOTHING, None, each)
         return complete
 
-    def _send_block(self, kind: int, block: Data, count: int, size: int) -> None:
+    def _send_block(self, kind: int, block: Data, count: int, size: int) -> bool:
+        """Whether what was fed to E-code is the caller's own memory still: filtering copies what passes anyhow."""
+        assert self.records is not None
+        borrows = self.has_branches and not self.outlet.has_consumers and self.branches.are_ecode()
+        if not borrows:
+            block = self.records.kept(block)
         if self.has_branches:
-            self.branches.feed(Chunk(kind, [block], None, size, count=count))
+            chunk = Chunk(kind, [block], None, size, count=count)
+            chunk.is_borrowed = borrows
+            self.branches.feed(chunk)
         if self.outlet.has_consumers:
             self.outlet.send_block(kind, block, count, size)
         else:
             self.endpoint.sender.skip(self.stream, count)
+        return borrows
 
     def deliver(self, event: Any, timeout: float | None = None) -> Delivery:
         """Publish the event at once; the result comes when every consumer's handler has returned.

@@ -22,7 +22,7 @@ Encoded = tuple[int, Any, int]
 Data = bytes | memoryview
 
 # Of a block: packs of this size keep all processes on the way busy, and a window holds many.
-BLOCK_BYTES = 128 << 10
+BLOCK_BYTES = 240 << 10
 
 
 def open_more(endpoint: Endpoint, definition: Definition, event_type: Any, *formats: schema.Format) -> Definition:
@@ -137,6 +137,11 @@ class RecordEncoder:
 
     # ---- many at a time ----
 
+    @staticmethod
+    def kept(block: Data) -> Data:
+        """A block that nobody can change: a copy, where somebody could."""
+        return block if type(block) is bytes or is_frozen(memoryview(block)) else bytes(block)
+
     def each(self, kind: int, block: Any, count: int) -> Iterator[Encoded]:
         """The records of a block one by one."""
         for payload_kind, payload in split(kind, block, count):
@@ -144,7 +149,7 @@ class RecordEncoder:
 
     def blocks(self, events: Any) -> Iterator[tuple[int, Data, int]] | None:
         """A structured array or record batch as (kind, bytes, count), in pieces that fit into packs; None where it is
-        neither, and has to be published event by event. Nobody can change the bytes: what somebody could is copied.
+        neither, and has to be published event by event. Only `bytes` are ours: all else is for the moment.
         """
         dtype = getattr(events, "dtype", None)
         if getattr(dtype, "names", None):
@@ -157,11 +162,10 @@ class RecordEncoder:
         kind = typed(BLOCK, self._token_of_array(array.dtype))
         size = array.dtype.itemsize
         block = block_of(array)
-        keep = is_frozen(block)
         step = max(1, BLOCK_BYTES // size) * size
         for at in range(0, len(block), step):
             piece = block[at : at + step]
-            yield kind, piece if keep else bytes(piece), len(piece) // size
+            yield kind, piece, len(piece) // size
 
     def _token_of_array(self, dtype: Any) -> int:
         token = self._kinds.get(dtype)

@@ -26,6 +26,8 @@ from echannel_ray.transport.presence import former_endpoints
 _MAX_PATH_BYTES = 107
 # A listener's file has a longer name for a moment: a dot and 8 hex digits.
 _TEMPORARY_BYTES = 9
+# With the usual 200 KB a pack of records fills it, and each side waits for the other: a quarter of the rate less.
+_SEND_BUFFER_BYTES = 1 << 20
 _BACKLOG = 1024
 _UCRED = struct.Struct("3i")
 _TIMEVAL = struct.Struct("@ll")
@@ -106,7 +108,7 @@ class UnixListener:
         """The next connection of our user, blocking still; None if there is none now."""
         while (sock := accept_socket(self._socket)) is not None:
             try:
-                return PlainConnection(sock, _trusted_peer(sock))
+                return _connection(sock)
             except NotAuthorised:
                 self.refused += 1
                 sock.close()
@@ -142,7 +144,13 @@ def connect_unix(path: str, timeout_seconds: float) -> PlainConnection:
     except BlockingIOError:
         raise TimeoutError(f"the listener at {path} accepted nobody for {timeout_seconds} s") from None
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, 0))
-    return PlainConnection(sock, _trusted_peer(sock))
+    return _connection(sock)
+
+
+def _connection(sock: socket.socket) -> PlainConnection:
+    peer = _trusted_peer(sock)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+    return PlainConnection(sock, peer)
 
 
 def sweep(own: SocketDirectory) -> list[str]:

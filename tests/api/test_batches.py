@@ -68,6 +68,7 @@ def check(batches: list[Any], kind: str, total: int = TOTAL) -> None:
     assert {type(each) for each in batches} == {np.ndarray if kind == "numpy" else pa.RecordBatch}
     assert sum(map(len, batches)) == total
     assert len(batches) < total / 10
+    columns: Any
     if kind == "numpy":
         columns = np.concatenate(batches)
     else:

@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -129,7 +130,7 @@ def test_tap_of_a_typed_channel(address, as_json):
     channel = ec.channel(f"typed-tap-{as_json}", Trade)
     tap = start("tap", channel.name, "--count", "4", "--address", address, *(["--json"] if as_json else []))
     wait_until(lambda: channel.stats().consumers == 1, timeout=60)
-    fields = [{"symbol": "RAY", "price": price / 2} for price in range(4)]
+    fields: list[dict[str, Any]] = [{"symbol": "RAY", "price": price / 2} for price in range(4)]
     with channel.producer() as producer:
         producer.publish(Trade(**fields[0]))
         producer.publish(fields[1])

@@ -115,7 +115,9 @@ _remote: Any = ray.remote
 
 def start(scene: Scene, cls: type, node: Any, *arguments: Any) -> Any:
     """An actor of the class on this node, which ends with the test."""
-    return scene.keep(_remote(cls).options(**on(node), num_cpus=0, max_concurrency=8).remote(scene.namespace, *arguments))
+    return scene.keep(
+        _remote(cls).options(**on(node), num_cpus=0, max_concurrency=8).remote(scene.namespace, *arguments)
+    )
 
 
 def kill_managers(scene: Scene) -> None:
