@@ -160,7 +160,10 @@ class EventChannel:
         definition = self._defined()
         packing = options.packing_of(definition.options)
         endpoint = session.endpoint
-        records = RecordEncoder(endpoint, definition, self._event_type, validate) if definition.type_schema else None
+        records = None
+        if definition.type_schema:
+            output = types.described(record_from(self._output)) if self._output is not None else None
+            records = RecordEncoder(endpoint, definition, self._event_type, validate, output)
         producer = Producer(
             endpoint,
             self._name,

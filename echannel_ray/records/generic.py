@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from typing import Any
+
+import msgspec
 
 
 class Record(dict[str, Any]):
@@ -32,3 +36,38 @@ class Record(dict[str, Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         # The default would look for `__getstate__` and the like among the fields.
         return Record, (dict(self),)
+
+
+def as_record(value: Any) -> Any:
+    """Dicts as records, those inside too; all else as it is."""
+    if isinstance(value, list):
+        return [as_record(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return Record({str(name): as_record(each) for name, each in value.items()})
+
+
+def as_plain(value: Any) -> Any:
+    """A record of whatever kind (instances of event classes, array records) as dicts of its fields, also in lists and
+    dicts; all else as it is.
+    """
+    if isinstance(value, dict):
+        return {key: as_plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [as_plain(each) for each in value]
+    fields = _fields_of(value)
+    return value if fields is None else {name: as_plain(each) for name, each in fields.items()}
+
+
+def _fields_of(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    pydantic = sys.modules.get("pydantic.main")
+    if pydantic is not None and isinstance(value, pydantic.BaseModel):
+        return dict(value.__dict__)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.void) and value.dtype.names:
+        return {name: value[name].item() if value[name].ndim == 0 else value[name] for name in value.dtype.names}
+    return None

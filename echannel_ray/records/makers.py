@@ -22,7 +22,7 @@ from echannel_ray.records.encoders import WIRE_ENCODE, encoder_of, record_encode
 from echannel_ray.records.generic import Record
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.extension import lossless
-from echannel_ray.schemas.members import kind_of
+from echannel_ray.schemas.members import is_missing, kind_of, members_of
 
 Default: TypeAlias = Callable[[], Any]
 _put: Final = object.__setattr__
@@ -36,22 +36,26 @@ def maker_of(source: schema.Record, target: schema.Record, cls: Any) -> Convert:
     names: dict[str, Any] = {}
     values: dict[str, str] = {}  # an expression for each field
     hints = annotated.hints_of(cls)
+    given_names: list[str] = []  # those that are not the class's own defaults
     for field in target.fields:
         given = source.field(field.name)
         if given is None:
             if cls is GENERIC and field.is_optional and field.default is None:
                 continue  # not every record has it, and nobody can say what it would be
-            names[f"d{len(values)}"] = _default(cls, field)
+            is_own, names[f"d{len(values)}"] = _default(cls, field, hints.get(field.name, GENERIC))
             values[field.name] = f"d{len(values)}()"
+            if not is_own:
+                given_names.append(field.name)
             continue
         misfit = lossless(given.type, field.type)
         if misfit is not None:
             raise ValueError(f"field {field.name!r} can't be read: {misfit}")
+        given_names.append(field.name)
         place = f"v{source.names.index(field.name)}"
         convert = converter_of(given.type, field.type, hints.get(field.name, GENERIC), maker_of)
         names[f"c{len(values)}"] = convert
         values[field.name] = place if convert is None else f"c{len(values)}({place})"
-    lines = _MAKERS[kind_of(cls)](cls, values, names, [name for name in target.names if source.field(name)])
+    lines = _MAKERS[kind_of(cls)](cls, values, names, given_names)
     taken = "".join(f"v{i}, " for i in range(len(source.fields)))
     body = "\n ".join([f"{taken[:-1]} = values" if taken else "", *lines])
     exec(f"def make(values):\n {body}", names)
@@ -133,40 +137,44 @@ _MAKERS: Final[dict[Any, Callable[[Any, dict[str, str], dict[str, Any], list[str
 }
 
 
-def _default(cls: Any, field: schema.Field) -> Default:
-    """What makes the default of a field that does not come: its class's, else what the schema has."""
+def _default(cls: Any, field: schema.Field, annotation: Any) -> tuple[bool, Default]:
+    """What makes the default of a field that does not come: its class's own (True), else what the schema has."""
     if not field.is_optional:
         raise ValueError(f"field {field.name!r} is missing, and has no default")
     kind = kind_of(cls)
+    if kind is None or kind == "typed dict" or not _has_default(cls, field.name):
+        return False, _written_default(field, annotation)
     if kind == "struct":
-        return lambda: None  # the class fills it in
+        return True, lambda: None  # the class fills it in
     if kind == "pydantic":
         declared = cls.__pydantic_fields__[field.name]
-        return lambda: declared.get_default(call_default_factory=True)
+        return True, lambda: declared.get_default(call_default_factory=True)
     if kind == "named tuple":
         value = cls._field_defaults[field.name]
-        return lambda: value
-    if kind == "dataclass":
-        return _of_dataclass(cls, field.name)
-    return _written_default(field)
+        return True, lambda: value
+    return True, _of_dataclass(cls, field.name)
+
+
+def _has_default(cls: Any, name: str) -> bool:
+    return any(member.name == name and member.is_optional for member in members_of(cls))
 
 
 def _of_dataclass(cls: Any, name: str) -> Default:
     (declared,) = (each for each in dataclasses.fields(cls) if each.name == name)
-    if declared.default_factory is not dataclasses.MISSING:
-        return declared.default_factory
+    if not is_missing(declared.default_factory):
+        return declared.default_factory  # type: ignore[return-value]
     value: Any = declared.default
     if type(value).__name__ == "FieldInfo":  # a dataclass of pydantic's
         return lambda: value.get_default(call_default_factory=True)
     return lambda: value
 
 
-def _written_default(field: schema.Field) -> Default:
-    """What makes the default that a schema has for a field, for consumers without a class."""
+def _written_default(field: schema.Field, annotation: Any) -> Default:
+    """What makes the default that a schema has for a field."""
     assert field.default is not None
     value = encoder_of(field.type, GENERIC, record_encoder)(plain.decode(field.default))
     payload = WIRE_ENCODE(value)
     decode = wire.decoder_of(field.type)
-    convert = converter_of(field.type, field.type, GENERIC, maker_of)
+    convert = converter_of(field.type, field.type, annotation, maker_of)
     # Each time another: it may be a list.
     return lambda: decode(payload) if convert is None else convert(decode(payload))

@@ -18,6 +18,7 @@ from echannel_ray.programs.program import Program, Trap, Type
 from echannel_ray.protocol.kinds import token_of, typed, wire_kind
 from echannel_ray.protocol.messages import SharedRef
 from echannel_ray.records import known
+from echannel_ray.records.generic import as_record
 from echannel_ray.records.writing import Writer, writer_of
 from echannel_ray.runtime.branch import Branch, Chunk, Host
 from echannel_ray.runtime.crew import Errand
@@ -63,11 +64,11 @@ class EcodeHost(Host):
             if unfit is not None:
                 self.close()
                 raise self._refused(unfit)
-            for kind in self._records.sizes:
+            for kind in self._encoder.sizes:
                 self._engine(token_of(kind))
 
     @property
-    def _records(self) -> RecordEncoder:
+    def _encoder(self) -> RecordEncoder:
         records = self._branch.publisher.records
         assert records is not None
         return records
@@ -98,7 +99,7 @@ class EcodeHost(Host):
     def _check_record(self) -> None:
         """Whether the type that it was written for is the one that events have here."""
         parent = self._branch.publisher.branches.host_of(self._branch.derived.parent)
-        known_record = types.certain_of(self._records.definition.type_schema)
+        known_record = types.certain_of(self._encoder.definition.type_schema)
         if isinstance(parent, EcodeHost):
             known_record = parent.output_record or parent.input_record
         for field in self._code.record.fields:
@@ -416,7 +417,7 @@ def _records(chunk: Chunk) -> list[Any]:
     """Its events, by the names of their fields also where a dict was published."""
     if chunk.payloads is not None and token_of(chunk.kind):
         return objects_of(chunk.kind, chunk.payloads, chunk.count)
-    return chunk.as_objects()
+    return [as_record(event) for event in chunk.as_objects()]
 
 
 def _originals(chunk: Chunk) -> list[tuple[int, Any]] | None:

@@ -38,6 +38,8 @@ def hand_over(
         if given is NOTHING:
             assert encoded is not None
             given = event = decode(encoded[0], encoded[1])
+        if not kind and mailbox.records is not None:
+            given = mailbox.records.convert(given)  # what a modulator emitted
         mailbox.offer(LocalEvent(given, outlet.name, sequence, time.time(), delivery, turn, kind))
         accepted += 1
     return accepted

@@ -81,10 +81,7 @@ class Outlet:
         if gather.stream is not stream or gather.kind != kind:
             self.turn(gather, kind)
         stream.published_bytes += size_bytes
-        if gather.events:
-            gather.events += taken
-        else:
-            gather.events = taken
+        gather.events += taken  # never that list itself: modulators may have it too
         if len(gather.events) >= stream.max_degree:
             self.endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
 
@@ -98,6 +95,10 @@ class Outlet:
             gather.due_at = time.monotonic() + self.interval_seconds
             if not self.endpoint.crew.ticking:
                 self.endpoint.crew.wake_ticker()
+
+    def needs_record(self, event: Any) -> bool:
+        """Whether a consumer of this process gets something else than the event itself."""
+        return any(mailbox.records is not None and not mailbox.records.is_same(event) for mailbox in self.local)
 
     # ---- blocks of records ----
 

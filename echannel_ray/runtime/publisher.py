@@ -24,6 +24,7 @@ from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.outlet import SMALL_BYTES, Encoded, Outlet
 from echannel_ray.runtime.room import Room
+from echannel_ray.runtime.typed import BLOCK_BYTES
 from echannel_ray.runtime.waiting import deadline_of
 
 if TYPE_CHECKING:
@@ -282,11 +283,15 @@ class Publisher:
             self.room.wait(size, deadline, timeout)
 
     def _encode_if_needed(self, event: Any) -> Encoded | None:
-        if self.stream.recipients or self.branches.need_bytes:
+        if self._needs_bytes(event):
             return self.encode(event)
         if self.records is not None:
             self.records.ready(event)
         return None
+
+    def _needs_bytes(self, event: Any) -> bool:
+        """Also where only a consumer of this process does: what can't be encoded raises before anybody has it."""
+        return bool(self.stream.recipients) or self.branches.need_bytes or self.outlet.needs_record(event)
 
     def _attempt(self, event: Any, encoded: tuple[int, Any, int] | None, deliver: bool) -> tuple[Any, int]:
         """Publish if there is room: the outcome, or None and the size for which there is none."""
@@ -294,7 +299,7 @@ class Publisher:
         with self._lock:
             self.check_open()
             self.absorb()
-            if encoded is None and (stream.recipients or self.branches.need_bytes):
+            if encoded is None and self._needs_bytes(event):
                 encoded = self.encode(event)
             size = encoded[2] if encoded else OVERHEAD_BYTES
             blockers = self.room.blockers(size)
@@ -323,7 +328,7 @@ class Publisher:
         complete = True
         if self.has_branches:
             complete = self.branches.offer(event, encoded, delivery)
-        complete &= self.outlet.send(event, encoded if self.stream.recipients else None, delivery)
+        complete &= self.outlet.send(event, encoded, delivery)
         if guard is not None:
             guard.complete()
             return delivery
@@ -362,7 +367,13 @@ class Publisher:
             with self._lock:
                 self.check_open()
                 self.absorb()
-                is_special = stream.groups or stream.laggards or stream.overflow in (DROP_NEWEST, DROP_OLDEST)
+                # Larger ones would fit into no frame: single records go in chunks.
+                is_special = (
+                    len(data) > 2 * BLOCK_BYTES
+                    or stream.groups
+                    or stream.laggards
+                    or stream.overflow in (DROP_NEWEST, DROP_OLDEST)
+                )
                 if is_special and not self.is_halted:
                     break  # who gets which of them, and who none, is decided record by record
                 blockers = self.room.blockers(size)
@@ -414,6 +425,8 @@ class Publisher:
             if delivery is not None:
                 self.endpoint.outgoing.write()
                 return delivery
+        elif self.records is not None:
+            self.records.ready(event)
         if _is_in_coroutine():
             delivery, size = self._attempt(event, encoded, deliver=True)
             return delivery or self._deliver_later(event, encoded, size, timeout)

@@ -139,12 +139,15 @@ class PullMailbox(Mailbox):
         given, weight = self.read_local(item)
         failure: BaseException | None = None
         for i, event in enumerate(given):
+            if failure is not None:
+                self.tell_failure(failure)  # of several the last one is returned
+                failure = None
             if type(event) is Undecodable:
                 failure = unreadable(event)
                 self.counters.failed += weight
                 continue
             message = Message(event, item.producer, item.sequence + i, item.published_at)
-            failure = self._receive(message, item.turn, weight) or failure
+            failure = self._receive(message, item.turn, weight)
         self.finish_local(item, failure)
         self._became_idle()
         return failure

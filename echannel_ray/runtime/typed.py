@@ -43,20 +43,34 @@ class RecordEncoder:
     whoever gets such records can ask for their format.
     """
 
-    def __init__(self, endpoint: Endpoint, definition: Definition, event_type: Any, validate: bool) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        definition: Definition,
+        event_type: Any,
+        validate: bool,
+        output: dict[str, Any] | None = None,
+    ) -> None:
+        """`output` is the type of a derived channel that has one of its own: that stays as it is."""
         self._endpoint = endpoint
         self.definition = definition
+        self._output = output
         self._validate = validate
-        assert definition.type_schema is not None
-        self.record = types.certain_of(definition.type_schema)
+        self.record = types.certain_of(self._type_schema)
         # By classes of events: the kind, what writes it, and what each is accounted for; 0: that varies.
         self._writers: dict[type, tuple[int, Callable[[Any], bytes], int]] = {}
         self.sizes: dict[int, int] = {}  # of records of a fixed layout, by their kinds
         self._kinds: dict[Any, int] = {}  # of arrays by their dtypes, and of record batches by their schemas
         if event_type is not None:
-            types.check_producer(definition.channel, definition.type_schema, event_type)
+            types.check_producer(definition.channel, self._type_schema, event_type)
         if isinstance(event_type, type):
             self._learn(event_type)
+
+    @property
+    def _type_schema(self) -> dict[str, Any]:
+        found = self._output or self.definition.type_schema
+        assert found is not None
+        return found
 
     def encode(self, event: Any) -> Encoded:
         """The event as (kind, payload, size to account for)."""
@@ -69,7 +83,7 @@ class RecordEncoder:
 
     def ready(self, event: Any) -> None:
         """Have ready what is needed to encode such an event: that may ask a manager, so not under a lock."""
-        if type(event) not in self._writers:
+        if self._validate or type(event) not in self._writers:
             self.encode(event)
 
     def takes(self, event: Any) -> bool:
@@ -131,9 +145,10 @@ class RecordEncoder:
     def _make_known(self, event_type: Any, format: schema.Format) -> None:  # noqa: A002
         definition = self.definition
         if format.token not in definition.formats:
-            self.definition = definition = open_more(self._endpoint, definition, event_type, format)
+            declared = event_type if self._output is None else None
+            self.definition = definition = open_more(self._endpoint, definition, declared, format)
         if event_type is not None:
-            types.check_producer(definition.channel, definition.type_schema, event_type)
+            types.check_producer(definition.channel, self._type_schema, event_type)
 
     # ---- many at a time ----
 

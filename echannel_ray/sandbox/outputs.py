@@ -10,6 +10,7 @@ from operator import is_
 from typing import Any, Final
 
 from echannel_ray.formats import plain
+from echannel_ray.records.generic import as_plain
 from echannel_ray.sandbox.messages import MAX_ANSWER_BYTES, MAX_OUTPUTS, Outcome
 
 # Nothing changes these, and they are cheap to send: no need to know which event such a value was.
@@ -124,8 +125,12 @@ def _add_others(picks: list[int], emitted: list[Any], first: int, holdings: Hold
 
 
 def encode(event: Any) -> bytes:
-    """Plain data as bytes; `TypeError` with what to do instead."""
+    """Plain data, or a record as its fields, as bytes; `TypeError` with what to do instead."""
     try:
         return plain.encode(event)
+    except plain.NotPlain:
+        pass
+    try:
+        return plain.encode(as_plain(event))
     except plain.NotPlain as error:
         raise TypeError(f"it emitted what is neither an event that it was given nor plain data: {error}") from None

@@ -115,9 +115,9 @@ def _of_typed_dict(cls: Any, name: str, annotation: Any) -> Member:
 
 
 def _member(name: str, annotation: Any, default: Any, factory: Any = _NO_DEFAULT) -> Member:
-    if not _is_none_given(factory):
+    if not is_missing(factory):
         default = factory() if factory in _PURE_FACTORIES else _Unwritten
-    if _is_none_given(default):
+    if is_missing(default):
         return Member(name, annotation, None, False)
     return Member(name, annotation, _written(default), True)
 
@@ -126,8 +126,9 @@ class _Unwritten:
     """What a factory would make."""
 
 
-def _is_none_given(default: Any) -> bool:
-    return default is _NO_DEFAULT or default is dataclasses.MISSING or default is msgspec.NODEFAULT
+def is_missing(default: Any) -> bool:
+    """Whether a declaration has no default. Of `dataclasses.MISSING`, a class that travelled by value has a copy."""
+    return default is _NO_DEFAULT or isinstance(default, type(dataclasses.MISSING)) or default is msgspec.NODEFAULT
 
 
 def _written(value: Any) -> bytes | None:

@@ -144,10 +144,6 @@ def test_only_what_passes_travels(parties, here, name, declared, source, where):
     assert stats.modulator == "price < 2 or price > 48"
 
 
-DOUBLED = "a pack that is being gathered shares its list with events that wait for a program"
-
-
-@pytest.mark.xfail(reason=DOUBLED, strict=False)
 def test_what_passes_is_not_doubled_where_others_get_everything(near, far, name):
     channel = ec.channel(name, Tick)
     ray.get([near.consume.remote(channel), far.consume.remote(channel.derive("number > 0"))])
@@ -446,14 +442,6 @@ def test_producers_that_come_later_have_it(near, far, name, source):
 
 # ---- behind each other ----
 
-NOT_IN_SANDBOXES = "a sandbox does not have the class of records"
-NO_INSTANCES = "what a modulator emits is not made an instance in the producer's process"
-
-
-def fails(request: pytest.FixtureRequest, reason: str) -> None:
-    """This case is known to fail."""
-    request.applymarker(pytest.mark.xfail(reason=reason))
-
 
 class Making(ec.Modulator):
     """Emits dicts with the fields of the channel's type."""
@@ -499,11 +487,7 @@ def test_a_filter_behind_a_filter(near, name):
 @pytest.mark.parametrize("tier", ["inline", "isolated"])
 @pytest.mark.parametrize("source", ["singles", "arrays"])
 @pytest.mark.parametrize("where", ["near", "here"])
-def test_it_works_behind_a_modulator(request, parties, here, name, tier, source, where):
-    if source == "arrays" and tier == "isolated":
-        fails(request, NOT_IN_SANDBOXES)
-    elif source == "arrays" and where == "here":
-        fails(request, NO_INSTANCES)
+def test_it_works_behind_a_modulator(parties, here, name, tier, source, where):
     channel = ec.channel(name, Tick)
     there = at(parties, where, here)
     there(produce, channel)
@@ -516,7 +500,6 @@ def test_it_works_behind_a_modulator(request, parties, here, name, tier, source,
         assert inbox.items == [Tick(number, number / 2) for number in (5, 6, 6, 7)]
 
 
-@pytest.mark.xfail(reason="a program looks for attributes, which a dict does not have")
 @pytest.mark.parametrize("tier", ["inline", "isolated"])
 def test_it_reads_the_dicts_of_a_modulator(near, name, tier):
     channel = ec.channel(name, Tick)
@@ -532,11 +515,7 @@ def test_it_reads_the_dicts_of_a_modulator(near, name, tier):
 @pytest.mark.parametrize("tier", ["inline", "isolated"])
 @pytest.mark.parametrize("source", ["singles", "arrays"])
 @pytest.mark.parametrize("where", ["near", "here"])
-def test_a_modulator_works_behind_it(request, parties, here, name, tier, source, where):
-    if tier == "isolated":
-        fails(request, NOT_IN_SANDBOXES)
-    elif where == "here":
-        fails(request, NO_INSTANCES)
+def test_a_modulator_works_behind_it(parties, here, name, tier, source, where):
     channel = ec.channel(name, Tick)
     there = at(parties, where, here)
     there(produce, channel)
@@ -565,7 +544,6 @@ def test_what_is_published_into_a_derived_channel_bypasses_it(near, name):
         assert others.items == []
 
 
-@pytest.mark.xfail(reason="its producers are compared with the type of the channel that it is derived from")
 def test_what_is_published_into_a_transformation_is_of_its_output_type(near, name):
     channel = ec.channel(name, Tick)
     derived = channel.derive(ecode(DOUBLING, output=Doubled))
@@ -667,10 +645,8 @@ def test_a_producer_that_comes_later_and_can_not_have_it_tells(near, name):
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("where", ["near", "here"])
 @pytest.mark.parametrize("program", ["filter", "transformation"])
-def test_traps_are_told_and_end_it_at_last(request, parties, here, name, source, where, program):
+def test_traps_are_told_and_end_it_at_last(parties, here, name, source, where, program):
     """Each event that traps is lost to the consumers of the program, and to nobody else."""
-    if source == "singles":
-        request.applymarker(pytest.mark.xfail(reason=DOUBLED, strict=False))
     channel = ec.channel(name, Tick)
     there = at(parties, where, here)
     there(produce, channel)

@@ -144,11 +144,6 @@ class Sized:
     data: bytes
 
 
-def fails(request: pytest.FixtureRequest, reason: str) -> None:
-    """This case is known to fail."""
-    request.applymarker(pytest.mark.xfail(reason=reason))
-
-
 def numbered(first: int, last: int) -> np.ndarray:
     """An array of records with these numbers."""
     array = np.zeros(last - first + 1, NUMBERED)
@@ -351,9 +346,7 @@ WAYS = ["publish", "publish_many", "apublish", "deliver"]
 
 
 @pytest.mark.parametrize("how", WAYS)
-async def test_what_is_no_record_is_refused(request, consume, name, how):
-    if how == "deliver" and "in the producer's process" in request.node.name:
-        fails(request, "deliver in a coroutine gives an event its number before it looks at it")
+async def test_what_is_no_record_is_refused(consume, name, how):
     channel = ec.channel(name, Numbered)
     received = consume(channel)
     producer = channel.producer()
@@ -412,7 +405,6 @@ def test_what_only_a_modulator_would_get_is_refused_too(consume, name):
         assert numbers(received()) == [*range(3000)]
 
 
-@pytest.mark.xfail(reason="consumers that take the object have it before the others' record fails to be made")
 @pytest.mark.parametrize("how", WAYS)
 async def test_of_what_is_refused_no_consumer_gets_anything(name, how):
     """Neither those who would take the object as it is."""
@@ -443,9 +435,7 @@ def test_without_validation_only_types_count(near, name):
 
 
 @pytest.mark.parametrize("how", WAYS)
-async def test_validation_compares_values_with_the_declaration(request, consume, name, how):
-    if "in the producer's process" in request.node.name:
-        fails(request, "what need not be serialised is not validated")
+async def test_validation_compares_values_with_the_declaration(consume, name, how):
     channel = ec.channel(name, Bounded)
     received = consume(channel)
     producer = channel.producer(validate=True)
@@ -495,10 +485,8 @@ def test_members_of_groups_share_singles_and_blocks(near, far, name):
 
 @pytest.mark.parametrize("overflow", ["drop_newest", "drop_oldest"])
 @pytest.mark.parametrize("where", ["near", "here"])
-def test_of_a_block_policies_drop_records(request, near, name, overflow, where):
+def test_of_a_block_policies_drop_records(near, name, overflow, where):
     """A consumer that is held up gets an increasing part, with a gap for each hole."""
-    if where == "here":
-        fails(request, "the records of a block are lost on their way to a consumer of this process")
     channel = ec.channel(name, Numbered)
     party = Party()
     held = (lambda function: ask(near, function)) if where == "near" else (lambda function: function(party))
@@ -560,12 +548,7 @@ class Even(ec.Modulator):
 
 @pytest.mark.parametrize("tier", ["inline", "isolated"])
 @pytest.mark.parametrize("how", ["instances", "dicts", "arrays", "batches"])
-def test_modulators_see_records(request, consume, name, tier, how):
-    is_here = "in the producer's process" in request.node.name
-    if tier == "isolated" and how in ("arrays", "batches"):
-        fails(request, "a sandbox does not have the class of records")
-    elif is_here and (how != "dicts" or tier == "isolated"):
-        fails(request, "what a modulator emits is not made an instance in the producer's process")
+def test_modulators_see_records(consume, name, tier, how):
     channel = ec.channel(name, Numbered)
     received = consume(channel, modulator=Even(), tier=tier)
     with channel.producer(admission=OPEN) as producer:
@@ -591,9 +574,7 @@ class Renumbering(ec.Modulator):
 
 
 @pytest.mark.parametrize("tier", ["inline", "isolated"])
-def test_modulators_emit_records_of_the_declared_type(request, consume, name, tier):
-    if tier == "isolated":
-        fails(request, "instances of declared types do not leave a sandbox")
+def test_modulators_emit_records_of_the_declared_type(consume, name, tier):
     channel = ec.channel(name, Numbered)
     received = consume(channel, modulator=Renumbering(), tier=tier)
     with channel.producer(admission=OPEN) as producer:
@@ -651,7 +632,6 @@ def test_large_records_of_arrays_and_batches(consume, name):
     ]
 
 
-@pytest.mark.xfail(reason="a block waits for good for room for a record that is larger than a window")
 def test_records_of_arrays_that_are_larger_than_a_window(new_party, name):
     dtype = np.dtype([("number", "<i8"), ("grid", "<f8", (9 << 17,))])  # 9 MB each
     channel = ec.channel(name, dtype)

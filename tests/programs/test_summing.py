@@ -26,8 +26,10 @@ def summed(loop, values):
     record = np.zeros(1, VALUES)
     record["values"] = values
     native = np.frombuffer(engine.transform(record.tobytes(), 1)[0], SUM)[0]
-    passes, (total, last) = Interpreted(program).run([[*map(float, values)]])
+    passes, outputs = Interpreted(program).run([[*map(float, values)]])
     assert passes
+    assert outputs is not None
+    total, last = outputs
     assert (total, last) == (native["total"], native["last"])
     return total, last
 
