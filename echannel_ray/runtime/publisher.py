@@ -153,7 +153,7 @@ class Publisher:
     def _append_again(self, kind: int, payload: Any) -> bool:
         """What was appended is on its way to modulators: arm again, and begin with this event. Whether it was taken."""
         self.check_open()
-        if self.is_halted or not self.branches.may_arm(kind):
+        if self.is_halted or type(payload) is not bytes or not self.branches.may_arm(kind):
             return False
         self._arm(kind)
         if kind == PLAIN and self._plain_room:

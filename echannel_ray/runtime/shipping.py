@@ -38,7 +38,10 @@ def ship(modulator: Modulator, tier: str) -> Shipment:
     """The modulator as producers get it."""
     given: Any = modulator
     if isinstance(given, str):
-        raise TypeError(f"E-code derives a channel: channel.derive({given[:80]!r}).subscribe(…)")
+        raise ModulatorRefused(
+            f"E-code derives a channel, and is no modulator: channel.derive({given[:80]!r}).subscribe(…)",
+            reason="E-code derives a channel",
+        )
     if not isinstance(given, Modulator):
         hint = "give an instance, not the class itself" if isinstance(given, type) else "derive its class from it"
         raise TypeError(f"a modulator is an echannel_ray.Modulator, not {given!r}: {hint}")
