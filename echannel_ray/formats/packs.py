@@ -10,6 +10,7 @@ Typed events stay as they are here: into what they are decoded depends on who su
 from __future__ import annotations
 
 import pickle
+import struct
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
@@ -21,6 +22,7 @@ _NOT_NEGATIVE = Annotated[int, msgspec.Meta(ge=0)]
 _POSITIVE = Annotated[int, msgspec.Meta(ge=1)]
 _ALL_KINDS: Final = bytes((PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE, RECORD, BLOCK))
 _TYPED: Final = frozenset({RECORD, BLOCK})
+_BIN_HEAD: Final = struct.Struct(">BI")
 _TOKEN_BYTES: Final = 8
 _BYTES: Final = frozenset({bytes, memoryview})
 _MIN_SEGMENT_BYTES: Final = 4096  # below, to copy is cheaper than to have one more piece
@@ -107,21 +109,27 @@ def encode_in_segments(
     tokens: bytes = b"",
 ) -> list[bytes | memoryview]:
     """The same body in pieces, with large events uncopied among them."""
-    head = bytearray(_encode((control, streams, firsts, counts, marks, kinds, delivery, stamp)))
-    head[0] += 2 if tokens else 1  # of how many the outermost array is
-    head += _array_head(len(events))
+    if tokens:  # behind the events, as the last of ten
+        whole = _encode((control, streams, firsts, counts, marks, kinds, delivery, stamp, (), tokens))
+        end = len(whole) - _bin_head_bytes(len(tokens)) - len(tokens)
+    else:
+        whole = _encode((control, streams, firsts, counts, marks, kinds, delivery, stamp, ()))
+        end = len(whole)
+    head = whole[: end - 1] + _array_head(len(events))  # in the place of the empty array
     segments: list[bytes | memoryview] = []
     for event in events:
         if type(event) in _BYTES and len(event) >= _MIN_SEGMENT_BYTES:
-            head += b"\xc6" + len(event).to_bytes(4, "big")
-            segments += bytes(head), event
-            head.clear()
+            segments += head + _BIN_HEAD.pack(0xC6, len(event)), event
+            head = b""
         else:
             head += _encode(event)
-    if tokens:
-        head += _encode(tokens)
-    segments.append(bytes(head))
+    if tokens or head:
+        segments.append(head + whole[end:])
     return segments
+
+
+def _bin_head_bytes(count: int) -> int:
+    return 2 if count < 1 << 8 else 3 if count < 1 << 16 else 5
 
 
 def _array_head(count: int) -> bytes:
