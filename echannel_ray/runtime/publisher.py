@@ -14,23 +14,22 @@ from echannel_ray.formats.events import OVERHEAD_BYTES, PICKLED, PLAIN, RECORD, 
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.protocol.kinds import wire_kind
 from echannel_ray.protocol.messages import Membership, UnregisterProducer
-from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST, NEVER, RAISE
+from echannel_ray.protocol.streams import NEVER, RAISE
 from echannel_ray.runtime.branch import Chunk
 from echannel_ray.runtime.branches import Branches
+from echannel_ray.runtime.bulk import publish_blocks
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.draining import Drain
 from echannel_ray.runtime.granting import Grants, Info
-from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.outlet import SMALL_BYTES, Encoded, Outlet
 from echannel_ray.runtime.room import Room
-from echannel_ray.runtime.typed import BLOCK_BYTES
 from echannel_ray.runtime.waiting import deadline_of
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
     from echannel_ray.runtime.inline import InlineHost
-    from echannel_ray.runtime.typed import Data, RecordEncoder
+    from echannel_ray.runtime.typed import RecordEncoder
 
 _LARGEST_SMALL_BYTES = SMALL_BYTES + OVERHEAD_BYTES
 _FREQUENT_TICKS = 3
@@ -104,7 +103,7 @@ class Publisher:
             is_fit = self.records is None or self.records.takes(event)
             if direct is not None and is_fit and direct.publish(event):
                 return True
-            return self._publish(event, timeout)  # type: ignore[no-any-return]
+            return self.publish_encoded(event, timeout)  # type: ignore[no-any-return]
         kind, payload, size = self.encode(event)
         armed_kind, pending = self._encoded
         if kind == armed_kind and len(pending) < self._encoded_room and size <= SMALL_BYTES:
@@ -143,7 +142,7 @@ class Publisher:
             self.branches.advance()
             return True
         if gather is None:
-            return self._publish(event, timeout, (kind, payload, size))  # type: ignore[no-any-return]
+            return self.publish_encoded(event, timeout, (kind, payload, size))  # type: ignore[no-any-return]
         if full:
             endpoint.outgoing.write()
         return True
@@ -265,7 +264,7 @@ class Publisher:
 
     # ---- the long way ----
 
-    def _publish(
+    def publish_encoded(
         self,
         event: Any,
         timeout: float | None,
@@ -306,14 +305,15 @@ class Publisher:
             if self.is_halted:
                 return None, size
             if blockers and stream.overflow == RAISE:
-                raise self._overloaded(blockers[0])
+                raise self.overloaded(blockers[0])
             outcome = None if blockers else self._send(event, encoded, deliver)
         self.endpoint.outgoing.write()
         if self.has_branches:
             self.branches.advance()
         return outcome, size
 
-    def _overloaded(self, blocker: Any) -> errors.Overloaded:
+    def overloaded(self, blocker: Any) -> errors.Overloaded:
+        """What a policy raises where somebody has no room."""
         return errors.Overloaded(
             f"the window of {blocker} is full on channel {self.channel!r}: publish less, make its "
             'handler faster, or open the producer with overflow="block", "drop_newest" or "drop_oldest"',
@@ -348,68 +348,14 @@ class Publisher:
         them becomes an object, and packs are as long as is best for them, whatever the packing degree.
         """
         blocks = self.records.blocks(events) if self.records is not None else None
+        if blocks is not None:
+            return publish_blocks(self, blocks)
         publish = self.publish
         complete = True
-        if blocks is not None:
-            for kind, data, count in blocks:
-                complete &= self._publish_block(kind, data, count)
-            return complete
         rows = getattr(events, "to_pylist", None)
         for event in rows() if rows is not None else events:
             complete &= publish(event)
         return complete
-
-    def _publish_block(self, kind: int, data: Data, count: int) -> bool:
-        """Many records at once, as soon as there is room for all of them."""
-        size = len(data) + OVERHEAD_BYTES
-        stream = self.stream
-        while True:
-            with self._lock:
-                self.check_open()
-                self.absorb()
-                # Larger ones would fit into no frame: single records go in chunks.
-                is_special = (
-                    len(data) > 2 * BLOCK_BYTES
-                    or stream.groups
-                    or stream.laggards
-                    or stream.overflow in (DROP_NEWEST, DROP_OLDEST)
-                )
-                if is_special and not self.is_halted:
-                    break  # who gets which of them, and who none, is decided record by record
-                blockers = self.room.blockers(size)
-                if blockers and stream.overflow == RAISE and not self.is_halted:
-                    raise self._overloaded(blockers[0])
-                go = not blockers and not self.is_halted
-                borrows = go and self._send_block(kind, data, count, size)
-            if go:
-                self.endpoint.outgoing.write()
-                if borrows:
-                    self.branches.settle()  # before the caller changes what is still his
-                elif self.has_branches:
-                    self.branches.advance()
-                return True
-            self.room.wait(size, None, None)
-        assert self.records is not None
-        complete = True
-        for each in self.records.each(kind, data, count):
-            complete &= self._publish(NOTHING, None, each)
-        return complete
-
-    def _send_block(self, kind: int, block: Data, count: int, size: int) -> bool:
-        """Whether what was fed to E-code is the caller's own memory still: filtering copies what passes anyhow."""
-        assert self.records is not None
-        borrows = self.has_branches and not self.outlet.has_consumers and self.branches.are_ecode()
-        if not borrows:
-            block = self.records.kept(block)
-        if self.has_branches:
-            chunk = Chunk(kind, [block], None, size, count=count)
-            chunk.is_borrowed = borrows
-            self.branches.feed(chunk)
-        if self.outlet.has_consumers:
-            self.outlet.send_block(kind, block, count, size)
-        else:
-            self.endpoint.sender.skip(self.stream, count)
-        return borrows
 
     def deliver(self, event: Any, timeout: float | None = None) -> Delivery:
         """Publish the event at once; the result comes when every consumer's handler has returned.
@@ -430,7 +376,7 @@ class Publisher:
         if _is_in_coroutine():
             delivery, size = self._attempt(event, encoded, deliver=True)
             return delivery or self._deliver_later(event, encoded, size, timeout)
-        return self._publish(event, timeout, encoded, deliver=True)  # type: ignore[no-any-return]
+        return self.publish_encoded(event, timeout, encoded, deliver=True)  # type: ignore[no-any-return]
 
     def _deliver_later(
         self, event: Any, encoded: tuple[int, Any, int] | None, size: int, timeout: float | None
