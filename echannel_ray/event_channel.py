@@ -223,6 +223,11 @@ class EventChannel:
         if group is not None:
             check_group_name(group)
         deadline_of(timeout)  # which raises where it is none
+        if as_ecode(modulator) is not None:
+            raise errors.ModulatorRefused(
+                "E-code derives a channel, and is no modulator: channel.derive(…).subscribe(…)",
+                reason="E-code derives a channel",
+            )
         pair = Pair.of(modulator, demodulator, tier, group)
         session = self._session()
         parent = self._key()
@@ -260,7 +265,7 @@ class EventChannel:
         """A derived channel: what is published here, behind a modulator or E-code that works at every producer. It is
         installed when this returns, and lives as long as a handle or a subscriber.
 
-        E-code (a text, or what `echannel_ray.programs` makes) needs a typed channel; `params` is the shared object that
+        E-code (a text, or what `echannel_ray.ecode` makes) needs a typed channel; `params` is the shared object that
         steers it.
         """
         event_type, output = self._event_type, self._output

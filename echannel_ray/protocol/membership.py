@@ -52,7 +52,7 @@ from echannel_ray.protocol.messages import (
 # What the channel of the first schema has from then on, opened with the second; raises TypeMismatch where it can't be:
 # `formats.types.opened`.
 OpenSchema = Callable[[str, dict[str, Any] | None, dict[str, Any]], dict[str, Any] | None]
-MAX_FORMATS = 1024  # of one channel: they are kept for good
+MAX_FORMATS = 256  # of one channel: they are kept for good, and all are told to whoever opens it
 
 # The life of a channel's name: all its changes. An input that is none of them (a repeated one, mostly) leaves the state
 # as it is. What was deleted long ago is absent again.

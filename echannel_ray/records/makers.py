@@ -117,7 +117,8 @@ def _pydantic(cls: Any, values: dict[str, str], names: dict[str, Any], given: li
 
 
 def _struct(cls: Any, values: dict[str, str], names: dict[str, Any], given: list[str]) -> _Lines:
-    arguments = ", ".join(f"{name}={values[name]}" for name in given)
+    # Not as keywords: a field may be called `from`.
+    arguments = f"**{_dict_text({name: values[name] for name in given})}"
     if not hasattr(cls, "__post_init__"):
         names["cls"] = cls
         return [f"return cls({arguments})"]

@@ -19,7 +19,7 @@ from echannel_ray.schemas import schema
 Encoder: TypeAlias = Callable[[Any], Any]
 
 _MAX_DEPTH: Final = 100
-_FLOATS: Final = {16: struct.Struct("e"), 32: struct.Struct("f")}
+_FLOATS: Final = {16: struct.Struct("<e"), 32: struct.Struct("<f")}  # native ones make infinities of what is too large
 
 
 class Unfit(Exception):

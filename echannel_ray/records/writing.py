@@ -7,6 +7,7 @@ again (`encoders.py`): they take what is nearly right, such as an int for a floa
 from __future__ import annotations
 
 import keyword
+import reprlib
 import struct
 from collections.abc import Callable
 from typing import Any, Final
@@ -54,7 +55,7 @@ class Writer:
             return self._packed.pack(*flattened(self._record, values))
         except Unfit as unfit:
             raise _refusal(self._name, unfit.path, unfit.needed, unfit.value) from None
-        except (TypeError, ValueError, RecursionError, struct.error) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError, struct.error) as error:
             message = f"a {self._name} can't be an event: {error}. Publish plain values of the types of its fields"
             raise NotSerialisable(message, type=self._name, reason=str(error), path=None) from error
 
@@ -66,7 +67,7 @@ def writer_of(event_class: type | None, record: Record) -> Writer:
 
 def _refusal(name: str, path: str, needed: str, value: Any) -> NotSerialisable:
     """The error for a field whose value is not what it has to be."""
-    shown = repr(value)
+    shown = reprlib.repr(value)  # which goes neither deep nor far
     shown = shown if len(shown) <= 60 else f"{shown[:57]}…"
     field = f"field {path!r} has" if path else "it has"
     reason = f"{field} to be {needed}, and is {shown} ({type(value).__name__})"
@@ -196,6 +197,8 @@ def block_of(array: Any) -> memoryview:
     """The bytes of the records of an array, where they are if they lie one behind the other; a record alone is one."""
     import numpy as np
 
+    if isinstance(array, np.ma.MaskedArray):
+        raise NotSerialisable("an array with a mask can't be events: fill it in, by its `filled()`", path=None)
     records = np.ascontiguousarray(array)
     if records.ndim != 1:
         raise NotSerialisable(

@@ -300,9 +300,10 @@ class Branches:
         consumed = {consumer.derived for consumer in membership.consumers}
         for key, error in problems.items():
             branch = self._by_key.get(key)
-            if branch is not None and any(each.derived.key in consumed for each in branch.with_descendants()):
-                branch.tell(error)
-                branch.say_gone()
+            if branch is not None:
+                if any(each.derived.key in consumed for each in branch.with_descendants()):
+                    branch.tell(error)
+                branch.say_gone()  # whoever wants it later is to be told then
 
     def counters(self) -> dict[str, Any]:
         """Of each derived channel, by its key."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # Where no more than one in so many is rejected, those are taken out; else those that pass are picked.
 _FEW = 16
+# Interpreted, so many steps take about a millisecond.
+_MAX_COLD_STEPS = 20_000
 
 
 class EcodeHost(Host):
@@ -184,30 +186,34 @@ class EcodeHost(Host):
 
     # ---- records with a layout ----
 
+    def _at_once(self, engine: Engine) -> int:
+        """How many records are run by one call: without machine code, no more than a publisher would notice."""
+        return 1 << 40 if engine.form == "native" else max(1, _MAX_COLD_STEPS // self._program.cost)
+
     def _run_records(self, engine: Engine, chunk: Chunk) -> None:
         """Records that came one by one: a pack of them, or a single one."""
         payloads = chunk.payloads
         assert payloads is not None
-        while payloads and not self._closed:
-            count = len(payloads)
-            block = payloads[0] if count == 1 else b"".join(payloads)
+        at = 0
+        while at < len(payloads) and not self._closed:
+            most = self._at_once(engine)
+            part = payloads if not at and len(payloads) <= most else payloads[at : at + most]
+            block = part[0] if len(part) == 1 else b"".join(part)
             try:
                 if self._write is not None:
-                    outputs, _ = engine.transform(block, count)
-                    self._emit_outputs(outputs, chunk)
-                elif count == 1:
-                    if engine.passes(block):
-                        self._emit(chunk.kind, payloads, chunk)
-                else:
-                    self._emit_passing(engine.select(block, count), payloads, chunk)
-                return
+                    self._emit_outputs(engine.transform(block, len(part))[0], chunk)
+                elif len(part) > 1:
+                    self._emit_passing(engine.select(block, len(part)), part, chunk)
+                elif engine.passes(block):
+                    self._emit(chunk.kind, part, chunk)
+                at += len(part)
             except Trapped as trapped:
                 if self._write is not None:
                     self._emit_outputs(trapped.done[0], chunk)
                 elif trapped.index:
-                    self._emit_passing(trapped.done, payloads, chunk)
-                self._trapped(trapped.trap, chunk, len(chunk) - count + trapped.index)
-                payloads = payloads[trapped.index + 1 :]
+                    self._emit_passing(trapped.done, part, chunk)
+                self._trapped(trapped.trap, chunk, at + trapped.index)
+                at += trapped.index + 1
 
     def _emit_passing(self, mask: bytes, payloads: list[bytes], chunk: Chunk) -> None:
         passed = payloads
@@ -240,37 +246,39 @@ class EcodeHost(Host):
 
     def _run_block(self, engine: Engine, chunk: Chunk) -> None:
         assert chunk.payloads is not None
-        block = chunk.payloads[0]
+        block = memoryview(chunk.payloads[0])
         size = len(block) // chunk.count
-        left = chunk.count
-        while left and not self._closed:
+        at = 0
+        while at < chunk.count and not self._closed:
+            count = min(self._at_once(engine), chunk.count - at)
+            part = block[at * size : (at + count) * size]
             try:
                 if self._write is not None:
-                    self._emit_block_of_outputs(engine.transform(block, left)[0])
+                    self._emit_block_of_outputs(engine.transform(part, count)[0])
                 else:
-                    passed, count = engine.survivors(block, left)
-                    if count == left and chunk.is_borrowed:  # then it is the caller's own memory
-                        passed = bytes(passed)
-                    self._emit_block(chunk.kind, passed, count)
-                return
+                    self._emit_block(chunk, *engine.survivors(part, count))
+                at += count
             except Trapped as trapped:
                 if self._write is not None:
                     self._emit_block_of_outputs(trapped.done[0])
                 else:
-                    self._emit_block(chunk.kind, *trapped.done)
-                self._trapped(trapped.trap, chunk, chunk.count - left + trapped.index)
-                left -= trapped.index + 1
-                block = memoryview(block)[(trapped.index + 1) * size :]
+                    self._emit_block(chunk, *trapped.done)
+                self._trapped(trapped.trap, chunk, at + trapped.index)
+                at += trapped.index + 1
+
+    def _emit_block(self, chunk: Chunk, block: Any, count: int) -> None:
+        """What passes: a copy of the program's making, or, where all of it does, a part of the block itself."""
+        is_ours = isinstance(block, bytes) or isinstance(block.obj, bytes)
+        if count:
+            self._branch.emit_block(chunk.kind, bytes(block) if chunk.is_borrowed and not is_ours else block, count)
 
     def _emit_block_of_outputs(self, outputs: bytes) -> None:
         assert self._write is not None
         layout = self._write.format.layout
         assert layout is not None
-        self._emit_block(typed(BLOCK, self._write.format.token), outputs, len(outputs) // layout.itemsize)
-
-    def _emit_block(self, kind: int, block: Any, count: int) -> None:
-        if count:
-            self._branch.emit_block(kind, block, count)
+        if outputs:
+            count = len(outputs) // layout.itemsize
+            self._branch.emit_block(typed(BLOCK, self._write.format.token), outputs, count)
 
     # ---- all others ----
 

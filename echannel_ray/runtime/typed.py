@@ -63,8 +63,9 @@ class RecordEncoder:
         self._kinds: dict[Any, int] = {}  # of arrays by their dtypes, and of record batches by their schemas
         if event_type is not None:
             types.check_producer(definition.channel, self._type_schema, event_type)
-        if isinstance(event_type, type):
-            self._learn(event_type)
+        self._own_class = event_type if isinstance(event_type, type) else None
+        if self._own_class is not None:
+            self._learn(self._own_class)
 
     @property
     def _type_schema(self) -> dict[str, Any]:
@@ -113,6 +114,14 @@ class RecordEncoder:
             raise self._mismatch(event_class.__qualname__) from None
         self._writers[event_class] = self._writer(event_class)
 
+    def _schema_of(self, event_type: Any) -> schema.Record:
+        try:
+            return types.schema_of(event_type)
+        except TypeError as error:
+            channel = self.definition.channel
+            message = f"channel {channel!r} can't have such records: {error}"
+            raise errors.TypeMismatch(message, channel=channel, field=None) from None
+
     def _mismatch(self, got: str) -> errors.TypeMismatch:
         channel = self.definition.channel
         fields = ", ".join(self.record.names)
@@ -132,13 +141,15 @@ class RecordEncoder:
         size = 0
         if writer.format.layout is not None:
             size = self.sizes[kind] = writer.format.layout.itemsize + OVERHEAD_BYTES
-        if event_class is None or not self._validate:
+        if not self._validate or (event_class is None and self._own_class is None):
             return kind, writer.write, size
-        validate = validator_of(event_class)
+        validate = validator_of(event_class or self._own_class)
+        made = Reader(self._own_class, types.schema_of(self._own_class)) if event_class is None else None
 
         def write_valid(event: Any) -> bytes:
-            validate(event)
-            return writer(event)
+            data = writer(event)
+            validate(event if made is None else made.of_mapping(event))
+            return data
 
         return kind, write_valid, size
 
@@ -166,12 +177,23 @@ class RecordEncoder:
         """A structured array or record batch as (kind, bytes, count), in pieces that fit into packs; None where it is
         neither, and has to be published event by event. Only `bytes` are ours: all else is for the moment.
         """
-        dtype = getattr(events, "dtype", None)
-        if getattr(dtype, "names", None):
-            return self._array_blocks(events)
-        if hasattr(events, "to_pylist") and hasattr(events, "schema"):
-            return self._batch_blocks(events)
-        return None
+        blocks = None
+        if getattr(getattr(events, "dtype", None), "names", None):
+            blocks = self._array_blocks(events)
+        elif hasattr(events, "to_pylist") and hasattr(events, "schema"):
+            blocks = self._batch_blocks(events)
+        elif hasattr(events, "to_records"):
+            raise self._mismatch("a DataFrame (try its `to_records(index=False)`)")
+        return self._valid(blocks) if blocks is not None and self._validate and self._own_class is not None else blocks
+
+    def _valid(self, blocks: Iterator[tuple[int, Data, int]]) -> Iterator[tuple[int, Data, int]]:
+        """The same, each record compared with the channel's class: that takes making it."""
+        reader = Reader(self._own_class, types.schema_of(self._own_class))
+        validate = validator_of(self._own_class)
+        for kind, data, count in blocks:
+            for row in reader.rows(_known(token_of(kind)), data, count):
+                validate(row)
+            yield kind, data, count
 
     def _array_blocks(self, array: Any) -> Iterator[tuple[int, Data, int]]:
         kind = typed(BLOCK, self._token_of_array(array.dtype))
@@ -185,17 +207,18 @@ class RecordEncoder:
     def _token_of_array(self, dtype: Any) -> int:
         token = self._kinds.get(dtype)
         if token is None:
-            format = array_format(dtype, types.schema_of(dtype))  # noqa: A001
+            format = array_format(dtype, self._schema_of(dtype))  # noqa: A001
             self._make_known(dtype, format)
             token = self._kinds[dtype] = format.token
         return token
 
     def _batch_blocks(self, batch: Any) -> Iterator[tuple[int, Data, int]]:
-        token = self._kinds.get(batch.schema)
+        key = bytes(batch.schema.serialize())  # schemas are equal whatever their metadata say
+        token = self._kinds.get(key)
         if token is None:
-            format = batch_format(batch.schema, types.schema_of(batch.schema))  # noqa: A001
+            format = batch_format(batch.schema, self._schema_of(batch.schema))  # noqa: A001
             self._make_known(batch.schema, format)
-            token = self._kinds[batch.schema] = format.token
+            token = self._kinds[key] = format.token
         pieces = batch.to_batches() if hasattr(batch, "to_batches") else [batch]
         for piece in pieces:
             each_bytes = max(1, piece.nbytes // (piece.num_rows or 1))

@@ -24,11 +24,11 @@ _ADVICE: Final = (
 def schema_of(event_type: Any) -> schema.Record:
     """What records of this type are made of; TypeError where it is none, naming the field that is to blame."""
     source = source_of(event_type)
-    if source == "numpy":
-        return record_of_dtype(event_type)
-    if source == "arrow":
-        return record_of_arrow(event_type)
-    return record_of(event_type)
+    make = record_of_dtype if source == "numpy" else record_of_arrow if source == "arrow" else record_of
+    record = make(event_type)
+    if not record.fields:
+        raise TypeError(f"{event_type!r} can't be an event type, since it has no fields: {_ADVICE}")
+    return record
 
 
 def source_of(event_type: Any) -> Source:
@@ -49,5 +49,15 @@ def source_of(event_type: Any) -> Source:
 
 
 def _check_dtype(dtype: Any) -> None:
+    end = 0
+    for name in sorted(dtype.names or (), key=lambda name: int(dtype.fields[name][1])):
+        inner, offset = dtype.fields[name][:2]
+        if offset < end:
+            raise TypeError(f"field {name!r} of the dtype {dtype} lies where another one does: give it its own place")
+        end = offset + inner.itemsize
+        if inner.base.names:
+            _check_dtype(inner.base)
+    if dtype.names and not dtype.itemsize:
+        raise TypeError(f"the dtype {dtype} can't be an event type, since its records have no bytes: {_ADVICE}")
     if not dtype.names:
         raise TypeError(f"the dtype {dtype} can't be an event type, since it has no fields: {_ADVICE}")

@@ -17,6 +17,7 @@ from echannel_ray.schemas import schema
 from echannel_ray.schemas.extension import lossless, other_kind
 from echannel_ray.schemas.texts import type_text
 
+MAX_EXTENSIONS: Final = 1000  # fields that were added to a channel stay for good
 _OR_ELSE: Final = "use the type that the channel was created with, or another channel"
 
 
@@ -73,7 +74,10 @@ def extended(defined: schema.Record, asked: schema.Record, extensions: schema.Re
         for field in asked.fields
         if defined.field(field.name) is None and extensions.field(field.name) is None
     ]
-    return schema.Record((*extensions.fields, *added)) if added else extensions
+    made = schema.Record((*extensions.fields, *added)) if added else extensions
+    if len(made.fields) > MAX_EXTENSIONS:
+        raise ValueError(f"more than {MAX_EXTENSIONS} fields")
+    return made
 
 
 def _producing(defined: schema.Record, asked: schema.Record, extensions: schema.Record) -> list[_Problem]:

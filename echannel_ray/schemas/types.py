@@ -54,7 +54,11 @@ def opened(channel: str, defined: dict[str, Any] | None, asked: dict[str, Any] |
         return defined
     record, extensions = _parts(defined)
     theirs = schema.record_from(asked["schema"])
-    extensions = opening.extended(record, theirs, extensions)
+    try:
+        extensions = opening.extended(record, theirs, extensions)
+    except ValueError as error:
+        message = f"channel {channel!r} can't be opened so: it would have {error} beyond those that it was created with"
+        raise TypeMismatch(message, channel=channel, field=None) from None
     texts = {**defined["fields"], **_texts(extensions)}
     return {**defined, "fields": texts, "extensions": schema.as_bytes(extensions)}
 
