@@ -49,15 +49,19 @@ def source_of(event_type: Any) -> Source:
 
 
 def _check_dtype(dtype: Any) -> None:
+    _check_places(dtype)
+    if dtype.names and not dtype.itemsize:
+        raise TypeError(f"the dtype {dtype} can't be an event type, since its records have no bytes: {_ADVICE}")
+    if not dtype.names:
+        raise TypeError(f"the dtype {dtype} can't be an event type, since it has no fields: {_ADVICE}")
+
+
+def _check_places(dtype: Any) -> None:
+    """Each field has a place of its own."""
     end = 0
     for name in sorted(dtype.names or (), key=lambda name: int(dtype.fields[name][1])):
         inner, offset = dtype.fields[name][:2]
         if offset < end:
             raise TypeError(f"field {name!r} of the dtype {dtype} lies where another one does: give it its own place")
         end = offset + inner.itemsize
-        if inner.base.names:
-            _check_dtype(inner.base)
-    if dtype.names and not dtype.itemsize:
-        raise TypeError(f"the dtype {dtype} can't be an event type, since its records have no bytes: {_ADVICE}")
-    if not dtype.names:
-        raise TypeError(f"the dtype {dtype} can't be an event type, since it has no fields: {_ADVICE}")
+        _check_places(inner.base)

@@ -15,6 +15,8 @@ import pytest
 import echannel_ray as ec
 from tests.api.parties import SOON
 
+pytestmark = pytest.mark.usefixtures("nodes")
+
 PRICES = np.dtype([("price", "f8"), ("divisor", "i8")])
 
 
@@ -89,7 +91,8 @@ def test_who_asks_later_for_what_a_producer_refused_is_told(name):
 def test_a_number_that_is_too_large_for_its_field(name, field):
     channel = ec.channel(name, Narrow)
     with channel.producer() as producer, channel.subscribe(event_type=np.dtype([(field, "f8")])):
-        for event in (Narrow(**{"single": 1.0, "half": 1.0, field: 1e300}), {"single": 1.0, "half": 1.0, field: 1e300}):
+        values: dict[str, Any] = {"single": 1.0, "half": 1.0, field: 1e300}
+        for event in (Narrow(**values), values):
             with pytest.raises(ec.NotSerialisable, match=field):
                 producer.publish(event)
 
