@@ -10,7 +10,8 @@ import pytest
 import ray
 
 import echannel_ray as ec
-from tests.api.parties import AsyncPartyActor, PartyActor, ThreadedPartyActor
+from tests.api.parties import AsyncPartyActor, Party, PartyActor, ThreadedPartyActor, ask
+from tests.api.quotes import Consume, handled
 from tests.clusters import LocalCluster, on
 
 _numbers = itertools.count(1)
@@ -82,3 +83,26 @@ def name(request: pytest.FixtureRequest) -> str:
 def channel(nodes: LocalCluster, name: str) -> ec.EventChannel:
     """An untyped channel of its own for each test."""
     return ec.channel(name)
+
+
+@pytest.fixture
+def here() -> Any:
+    party = Party()
+    yield party
+    party.leave()
+
+
+@pytest.fixture(params=["in another process", "in the producer's process"])
+def consume(request: pytest.FixtureRequest, near: Any) -> Iterator[Consume]:
+    """Subscribes there; what it returns waits for so many events, or tells which have come."""
+    here = Party()
+
+    def subscribe(channel: ec.EventChannel, **options: Any) -> Callable[..., list[Any]]:
+        if request.param == "in another process":
+            ray.get(near.consume.remote(channel, **options))
+            return lambda count=0: ray.get(near.received.remote(count)) if count else ask(near, handled)
+        here.consume(channel, **options)
+        return lambda count=0: here.received(count) if count else handled(here)
+
+    yield subscribe
+    here.leave()

@@ -1,124 +1,38 @@
-"""E-code: filters and transformations as text, verified and compiled at every producer of a typed channel."""
+"""E-code: filters and transformations as text, at every producer of a typed channel."""
 
 from __future__ import annotations
 
 import dataclasses
 import gc
 import pickle
-import sys
-from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import numpy as np
-import pyarrow as pa
 import pytest
 import ray
 
 import echannel_ray as ec
-from tests.api.parties import SOON, Inbox, Party, Valve, ask
+from tests.api.parties import SOON, Inbox, ask
+from tests.api.ticks import (
+    BOTH,
+    DOUBLING,
+    SOURCES,
+    TICK,
+    Doubled,
+    Quote,
+    Shown,
+    Tick,
+    Window,
+    array,
+    at,
+    batch,
+    ecode,
+    numbers,
+    produce,
+    publish,
+    ticks,
+)
 from tests.clusters import wait_until
-
-OPEN = ec.Admission(tiers=("ecode", "isolated", "inline"))
-
-
-def ecode(source: str | Callable[..., Any], output: Any = None) -> Any:
-    """A program, as programs of users make it."""
-    return ec.ecode(source, output)
-
-
-@dataclasses.dataclass
-class Tick:
-    """Of fixed size: its records are a layout."""
-
-    number: int
-    price: float
-
-
-TICK = np.dtype([("number", "<i8"), ("price", "<f8")])
-
-
-@dataclasses.dataclass
-class Quote:
-    """Of any size: its records are msgpack."""
-
-    number: int
-    price: float
-    symbol: str = ""
-    sizes: list[int] = dataclasses.field(default_factory=list)
-
-
-@dataclasses.dataclass
-class Doubled:
-    number: int
-    double: float
-
-
-class Shown(msgspec.Struct):
-    """What a consumer without all the fields asks for."""
-
-    double: float
-
-
-class Window(ec.SharedObject):
-    """What a program and its consumer share."""
-
-    low: float = 3.0
-    high: float = 6.0
-    count: int = 0
-    symbol: str = "RAY"
-
-
-BOTH: list[Any] = [Tick, Quote]
-
-
-def ticks(first: int, last: int, event_type: Any = Tick) -> list[Any]:
-    return [event_type(number, number / 2) for number in range(first, last + 1)]
-
-
-def array(first: int, last: int) -> np.ndarray:
-    made = np.zeros(last - first + 1, TICK)
-    made["number"] = np.arange(first, last + 1)
-    made["price"] = made["number"] / 2
-    return made
-
-
-def batch(first: int, last: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({name: pa.array(array(first, last)[name]) for name in TICK.names})
-
-
-SOURCES: dict[str, Callable[[int, int], Any]] = {"singles": ticks, "arrays": array, "batches": batch}
-
-
-def produce(party: Any, channel: ec.EventChannel, **options: Any) -> str:
-    """Have a producer that stays: its name."""
-    producer = channel.producer(**{"admission": OPEN, **options})
-    party.kept["producer"] = producer
-    return producer.name
-
-
-def publish(party: Any, events: Any) -> None:
-    party.kept["producer"].publish_many(events)
-    party.kept["producer"].drain(SOON)
-
-
-def numbers(events: list[Any]) -> list[int]:
-    return [int(event["number"] if isinstance(event, np.void) else event.number) for event in events]
-
-
-def at(parties: dict[str, Any], where: str, here: Party) -> Callable[..., Any]:
-    """Calls functions there."""
-    return (lambda f, *a: f(here, *a)) if where == "here" else (lambda f, *a: ask(parties[where], f, *a))
-
-
-@pytest.fixture
-def here() -> Any:
-    party = Party()
-    yield party
-    party.leave()
-
-
-# ---- filters ----
 
 
 @pytest.mark.parametrize("where", ["near", "far", "here"])
@@ -257,16 +171,10 @@ def test_a_number_that_does_not_fit_is_refused(near, name, declared):
     assert channel.stats().derived == {}
 
 
-# ---- transformations ----
-
-
 def doubling(event, output):
     output.number = event.number
     output.double = event.price * 2
     return event.number % 2 == 0
-
-
-DOUBLING = "output.number = number\noutput.double = price * 2\nreturn number % 2 == 0"
 
 
 @pytest.mark.parametrize("program", [DOUBLING, doubling], ids=["text", "function"])
@@ -294,10 +202,6 @@ def test_a_transformation_makes_events_of_its_output_type(parties, here, name, p
     assert numbers(generic.items) == [2, 4, 6, 8, 10]
     with pytest.raises(ec.TypeMismatch, match="'price'"):
         derived.subscribe(event_type=Tick)
-
-
-def dataclass_of(**types: Any) -> type:
-    return dataclasses.make_dataclass("Made", list(types.items()))
 
 
 @dataclasses.dataclass
@@ -356,8 +260,6 @@ def test_batches_of_a_derived_channel(parties, here, name, kind, source, where):
         float(n) for n in range(2, 1001, 2)
     ]
 
-
-# ---- state, and what is shared ----
 
 EVERY_THIRD = "n: static = 0\nn += 1\nreturn n % 3 == 0"
 
@@ -438,378 +340,3 @@ def test_producers_that_come_later_have_it(near, far, name, source):
             ask(party, publish, SOURCES[source](1, 10))
         subscription.drain(SOON)
         assert sorted(numbers(inbox.items)) == [9, 9, 10, 10]
-
-
-# ---- behind each other ----
-
-
-class Making(ec.Modulator):
-    """Emits dicts with the fields of the channel's type."""
-
-    def enqueue(self, event: Any) -> None:
-        self.emit({"number": event.number + 1, "price": 1.0})
-
-    def knows(self) -> type:
-        """Ships the class with it."""
-        return Tick
-
-
-class Above(ec.Modulator):
-    """Passes on events with a greater number, and two of those with an even one."""
-
-    def __init__(self, least: int) -> None:
-        self.least = least
-
-    def enqueue(self, event: Any) -> None:
-        if event.number > self.least:
-            self.emit(event)
-            if event.number % 2 == 0:
-                self.emit(event)
-
-    def knows(self) -> type:
-        """Ships the class with it."""
-        return Tick
-
-
-def test_a_filter_behind_a_filter(near, name):
-    channel = ec.channel(name, Tick)
-    ask(near, produce, channel)
-    inbox = Inbox()
-    derived = channel.derive("number > 10").derive(ecode(DOUBLING, output=Doubled)).derive("double < 16")
-    assert derived.schema() == {"number": "int", "double": "float"}
-    with derived.subscribe(inbox) as subscription:
-        ask(near, publish, array(1, 30))
-        ask(near, publish, ticks(1, 30))
-        subscription.drain(SOON)
-        assert inbox.items == [Doubled(12, 12.0), Doubled(14, 14.0)] * 2
-
-
-@pytest.mark.parametrize("tier", ["inline", "isolated"])
-@pytest.mark.parametrize("source", ["singles", "arrays"])
-@pytest.mark.parametrize("where", ["near", "here"])
-def test_it_works_behind_a_modulator(parties, here, name, tier, source, where):
-    channel = ec.channel(name, Tick)
-    there = at(parties, where, here)
-    there(produce, channel)
-    inbox, failures = Inbox(), Inbox()
-    derived = channel.derive(Above(4), tier=tier).derive("number < 8")
-    with derived.subscribe(inbox, on_error=failures) as subscription:
-        there(publish, SOURCES[source](1, 10))
-        subscription.drain(SOON)
-        assert failures.items == []
-        assert inbox.items == [Tick(number, number / 2) for number in (5, 6, 6, 7)]
-
-
-@pytest.mark.parametrize("tier", ["inline", "isolated"])
-def test_it_reads_the_dicts_of_a_modulator(near, name, tier):
-    channel = ec.channel(name, Tick)
-    ask(near, produce, channel)
-    inbox, failures = Inbox(), Inbox()
-    with channel.derive(Making(), tier=tier).derive("number < 5").subscribe(inbox, on_error=failures) as subscription:
-        ask(near, publish, ticks(1, 10))
-        subscription.drain(SOON)
-        assert failures.items == []
-        assert inbox.items == [Tick(number, 1.0) for number in (2, 3, 4)]
-
-
-@pytest.mark.parametrize("tier", ["inline", "isolated"])
-@pytest.mark.parametrize("source", ["singles", "arrays"])
-@pytest.mark.parametrize("where", ["near", "here"])
-def test_a_modulator_works_behind_it(parties, here, name, tier, source, where):
-    channel = ec.channel(name, Tick)
-    there = at(parties, where, here)
-    there(produce, channel)
-    inbox, failures = Inbox(), Inbox()
-    with channel.derive("number < 8").subscribe(
-        inbox, modulator=Above(4), tier=tier, on_error=failures
-    ) as subscription:
-        there(publish, SOURCES[source](1, 10))
-        subscription.drain(SOON)
-        assert failures.items == []
-        assert inbox.items == [Tick(number, number / 2) for number in (5, 6, 6, 7)]
-
-
-def test_what_is_published_into_a_derived_channel_bypasses_it(near, name):
-    channel = ec.channel(name, Tick)
-    derived = channel.derive("number > 100")
-    ray.get(near.consume.remote(derived))
-    inbox, others = Inbox(), Inbox()
-    with derived.subscribe(inbox) as subscription, channel.subscribe(others), derived.producer() as producer:
-        producer.publish(Tick(1, 0.5))
-        producer.publish_many(array(2, 4))
-        producer.drain(SOON)
-        subscription.drain(SOON)
-        assert inbox.items == ticks(1, 4)
-        assert ray.get(near.received.remote(4)) == ticks(1, 4)
-        assert others.items == []
-
-
-def test_what_is_published_into_a_transformation_is_of_its_output_type(near, name):
-    channel = ec.channel(name, Tick)
-    derived = channel.derive(ecode(DOUBLING, output=Doubled))
-    ray.get(near.consume.remote(derived))
-    with derived.producer() as producer:
-        producer.publish(Doubled(1, 7.0))
-        with pytest.raises(ec.TypeMismatch, match="'double'"):
-            producer.publish(Tick(1, 1.0))
-    assert ray.get(near.received.remote(1)) == [Doubled(1, 7.0)]
-
-
-# ---- what is refused ----
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "column", "what"),
-    [
-        ("number > 3 and\\\n prize < 5", 2, 2, "price"),
-        ("x = 1\nreturn x +", 2, None, "line 2"),
-        ("number > 3\nimport os", 2, 1, "line 2, column 1"),
-        ("number.__class__", 1, None, "line 1"),
-        ("while True:\n    pass", 1, 1, "while"),
-        ("number > param.low", 1, None, "param"),
-        ("number == 'text'", 1, None, "line 1"),
-        ("", 1, 1, "nothing"),
-    ],
-)
-def test_errors_have_their_line_and_column(near, name, text, line, column, what):
-    channel = ec.channel(name, Tick)
-    ask(near, produce, channel)
-    with pytest.raises(ec.ModulatorRefused, match=what) as caught:
-        channel.derive(text)
-    error = pickle.loads(pickle.dumps(caught.value))
-    assert error.line == line
-    assert column in (None, error.column)
-    assert f"line {line}" in str(error)
-    assert channel.stats().derived == {}
-
-
-def test_an_output_without_a_value_for_a_copy_is_refused(name):
-    channel = ec.channel(name, Tick)
-    with pytest.raises(ec.ModulatorRefused, match="prise"):
-        channel.derive(ecode("output.prise = price\nreturn True", output=Doubled))
-
-
-def test_an_untyped_channel_has_no_ecode(channel):
-    with pytest.raises(ec.ModulatorRefused, match="untyped"):
-        channel.derive("number > 3")
-    assert channel.stats().derived == {}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "error", "what"),
-    [
-        (("number > param.low",), {"params": {"low": 3}}, TypeError, "shared object"),
-        (("number > 3",), {"tier": "inline"}, ValueError, "ecode"),
-        ((5,), {}, TypeError, "Modulator"),
-    ],
-)
-def test_what_makes_no_sense_says_so(name, arguments, options, error, what):
-    with pytest.raises(error, match=what):
-        ec.channel(name, Tick).derive(*arguments, **options)
-
-
-@pytest.mark.parametrize(
-    ("admission", "reason"),
-    [
-        (ec.Admission(tiers=("isolated", "inline")), "tiers"),
-        (ec.Admission(max_cost=3), "max_cost"),
-        (ec.Admission(max_modulators=0), "most"),
-        (ec.Admission(max_shipped_bytes=10), "bytes"),
-    ],
-)
-def test_what_is_not_admitted_is_refused(near, name, admission, reason):
-    channel = ec.channel(name, Tick)
-    producer = ask(near, lambda party: produce(party, channel, admission=admission))
-    with pytest.raises(ec.ModulatorRefused, match=reason) as caught:
-        channel.derive("n = 0\nfor i in range(10):\n    n += i\nreturn n > 3")
-    assert caught.value.reason
-    assert caught.value.producer == producer
-    assert channel.stats().derived == {}
-
-
-def test_a_producer_that_comes_later_and_can_not_have_it_tells(near, name):
-    channel = ec.channel(name, Tick)
-    inbox, failures = Inbox(), Inbox()
-    with channel.derive("number > 3").subscribe(inbox, on_error=failures):
-        producer = ask(near, lambda party: produce(party, channel, admission=ec.Admission(tiers=("isolated",))))
-        ask(near, publish, ticks(1, 9))
-        (failure,) = failures.wait(1)
-        assert isinstance(failure, ec.ModulatorRefused)
-        assert failure.producer == producer
-        assert inbox.items == []
-
-
-# ---- traps ----
-
-
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("where", ["near", "here"])
-@pytest.mark.parametrize("program", ["filter", "transformation"])
-def test_traps_are_told_and_end_it_at_last(parties, here, name, source, where, program):
-    """Each event that traps is lost to the consumers of the program, and to nobody else."""
-    channel = ec.channel(name, Tick)
-    there = at(parties, where, here)
-    there(produce, channel)
-    inbox, failures, others, everything = Inbox(), Inbox(), Inbox(), Inbox()
-    text = "output.number = 1000 // (number % 10)\noutput.double = price * 2\nreturn True"
-    trapping = ecode(text, output=Doubled) if program == "transformation" else "1000 // (number % 10) > 0"
-    with (
-        channel.derive(trapping).subscribe(inbox, on_error=failures) as subscription,
-        channel.derive("number > 0").subscribe(others) as other,
-        channel.subscribe(everything) as every,
-    ):
-        there(publish, SOURCES[source](1, 60))
-        for each in (subscription, other, every):
-            each.drain(SOON)
-        told = failures.items
-        assert [type(each) for each in told] == [ec.ModulatorFailed] * 3 + [ec.ModulatorQuarantined]
-        for failure, number in zip(told, (10, 20, 30), strict=False):
-            assert "divided by 0 (line 1, column" in failure.reason
-            assert f"number={number}," in failure.event
-        passed = [number for number in range(1, 40) if number % 10]
-        if program == "filter":
-            assert numbers(inbox.items) == passed
-        else:
-            assert inbox.items == [Doubled(1000 // (number % 10), float(number)) for number in passed]
-        assert numbers(others.items) == numbers(everything.items) == [*range(1, 61)]
-
-
-def test_a_trap_begins_anew(near, name):
-    channel = ec.channel(name, Tick)
-    ask(near, produce, channel)
-    inbox, failures = Inbox(), Inbox()
-    text = "n: static = 0\nn += 1\nreturn n % 3 == 0 and 10 // (number - 7) < 100"
-    with channel.derive(text).subscribe(inbox, on_error=failures) as subscription:
-        for events in (ticks(1, 6), array(8, 9), ticks(7, 7), array(10, 15)):
-            ask(near, publish, events)
-        subscription.drain(SOON)
-        assert [type(each) for each in failures.items] == [ec.ModulatorFailed]
-        assert numbers(inbox.items) == [3, 6, 12, 15]
-
-
-def test_a_pull_subscription_is_told_when_it_asks(near, name):
-    channel = ec.channel(name, Tick)
-    ask(near, lambda party: produce(party, channel, admission=ec.Admission(max_restarts=0)))
-    with channel.derive("1 // (number - 2) > -9").subscribe() as subscription:
-        ask(near, publish, ticks(1, 4))
-        assert subscription.get(SOON) == Tick(1, 0.5)
-        with pytest.raises(ec.ModulatorQuarantined, match="divided by 0"):
-            subscription.get(SOON)
-
-
-# ---- machine code ----
-
-
-def native(party: Any, timeout_seconds: float = SOON) -> list[str]:
-    """The forms of the programs in the producer, as soon as they are compiled or never will be."""
-    branches = party.kept["producer"].branches
-    engines = [engine for branch in branches for engine in branch.host._engines.values()]
-    for engine in engines:
-        engine.wait_native(timeout_seconds)
-    return [engine.form for engine in engines]
-
-
-STATEFUL = """
-total: static = 0.0
-last: static = [0] * 4
-n: static = 0
-total += price * 0.1
-last[n % 4] = number
-n += 1
-output.number = last[0] - last[3]
-output.double = total / 3
-return n % 2 == 0 or price // 7 > 3
-"""
-
-
-def reference(first: int, last: int) -> list[Doubled]:
-    """The same in Python."""
-    total, kept, made = 0.0, [0] * 4, []
-    for n, number in enumerate(range(first, last + 1)):
-        total += number / 2 * 0.1
-        kept[n % 4] = number
-        if (n + 1) % 2 == 0 or number / 2 // 7 > 3:
-            made.append(Doubled(kept[0] - kept[3], total / 3))
-    return made
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_machine_code_takes_over_amid_the_stream(new_party, name, source):
-    if source != "batches":  # whose columns are read event by event
-        pytest.importorskip("llvmlite")
-    channel = ec.channel(name, Tick)
-    party = new_party()
-    ask(party, produce, channel)
-    inbox = Inbox()
-    with channel.derive(ecode(STATEFUL, output=Doubled)).subscribe(inbox) as subscription:
-        for first in range(1, 2001, 100):
-            ask(party, publish, SOURCES[source](first, first + 99))
-            if first == 1001:
-                forms = ask(party, native)
-                assert source == "batches" or forms == ["native"]
-        subscription.drain(SOON)
-        assert inbox.items == reference(1, 2000)
-
-
-def test_without_llvmlite_it_is_interpreted(new_party, name):
-    channel = ec.channel(name, Tick)
-    party = new_party()
-    ask(party, lambda party: sys.modules.update({"llvmlite": None, "llvmlite.binding": None}))  # type: ignore[dict-item]
-    ask(party, produce, channel)
-    inbox, filtered = Inbox(), Inbox()
-    with (
-        channel.derive(ecode(STATEFUL, output=Doubled)).subscribe(inbox) as subscription,
-        channel.derive("price > 10").subscribe(filtered) as other,
-    ):
-        ask(party, publish, array(1, 50))
-        assert sorted(ask(party, native)) == ["columnar", "interpreted"]
-        ask(party, publish, ticks(51, 100))
-        subscription.drain(SOON)
-        other.drain(SOON)
-        assert inbox.items == reference(1, 100)
-        assert numbers(filtered.items) == [*range(21, 101)]
-
-
-# ---- windows ----
-
-
-@pytest.mark.parametrize("overflow", ["drop_newest", "drop_oldest"])
-@pytest.mark.parametrize("source", ["singles", "arrays"])
-def test_policies_drop_what_has_passed(here, name, overflow, source):
-    channel = ec.channel(name, Tick)
-    valve, gaps = Valve(), Inbox()
-    produce(here, channel, overflow=overflow)
-    derived = channel.derive("number % 2 == 0")
-    with derived.subscribe(valve, on_error=gaps) as subscription:
-        here.kept["producer"].publish_many(SOURCES[source](1, 40_000))
-        valve.opened.set()
-        here.kept["producer"].drain(SOON)
-        subscription.drain(SOON)
-        got = numbers(valve.inbox.items)
-        lost = sum(gap.last - gap.first + 1 for gap in gaps.items)
-    assert got == sorted(set(got))
-    assert not any(number % 2 for number in got)
-    assert lost > 0
-    assert len(got) + lost == 20_000
-
-
-def test_the_average_of_a_large_array(near, name):
-    dtype = np.dtype([("wind", "<f8", (300, 40))])
-    channel = ec.channel(name, dtype)
-    ask(near, produce, channel)
-    text = """
-        total = 0.0
-        for i in range(300):
-            for j in range(40):
-                total += wind[i][j]
-        output.average = total / (300 * 40)
-        return True
-    """
-    average = dataclass_of(average=float)
-    inbox = Inbox()
-    block = np.zeros(3, dtype)
-    block["wind"] = np.arange(3)[:, None, None] + 0.5
-    with channel.derive(ecode(text, output=average)).subscribe(inbox) as subscription:
-        ask(near, publish, block)
-        subscription.drain(SOON)
-        assert [event.average for event in inbox.items] == [0.5, 1.5, 2.5]
