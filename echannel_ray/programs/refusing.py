@@ -33,7 +33,8 @@ def as_error(refused: Refused, text: str) -> ModulatorRefused:
 
 def closest(name: str, known: Iterable[str]) -> str:
     """`; did you mean …?`, if one of the names is much like this one."""
-    found = difflib.get_close_matches(name, list(known), 1) if len(name) <= _SHOWN else []
+    others = [each for each in known if each != name]  # a field that is hidden by `output`, say
+    found = difflib.get_close_matches(name, others, 1) if len(name) <= _SHOWN else []
     return f"; did you mean {found[0]}?" if found else ""
 
 
