@@ -73,14 +73,16 @@ def compare(channel: str, defined: dict[str, Any] | None, asked: dict[str, Any] 
 
 def check_producer(channel: str, defined: dict[str, Any] | None, event_type: Any) -> None:
     """Raise `TypeMismatch` where events of a type can't be published to a channel that was `defined` so."""
+    theirs = schema_of(event_type)
     record, extensions = _parts(_typed(channel, defined, event_type))
-    opening.check_producer(channel, record, schema_of(event_type), extensions)
+    opening.check_producer(channel, record, theirs, extensions)
 
 
 def check_consumer(channel: str, defined: dict[str, Any] | None, event_type: Any) -> None:
     """Raise `TypeMismatch` where a channel that was `defined` so has no events of a type."""
+    theirs = schema_of(event_type)
     record, extensions = _parts(_typed(channel, defined, event_type))
-    opening.check_consumer(channel, record, schema_of(event_type), extensions)
+    opening.check_consumer(channel, record, theirs, extensions)
 
 
 def record_of(defined: dict[str, Any] | None) -> schema.Record:
