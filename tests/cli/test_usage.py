@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from unittest.mock import Mock
@@ -92,6 +93,7 @@ def test_failures_are_one_sentence(arguments, reason):
 def test_what_ray_says_in_vain(monkeypatch, ray_says, we_say):
     # Not as a process: it would find any other Ray of this machine.
     monkeypatch.setattr(ray, "init", Mock(side_effect=ray_says))
+    monkeypatch.setattr(logging.getLogger("echannel_ray"), "setLevel", Mock())  # it would stay so for other tests
     with pytest.raises(Disconnected) as raised, running_ray(None):
         raise AssertionError("there is no Ray")
     assert str(raised.value).startswith(we_say)
