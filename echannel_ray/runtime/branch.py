@@ -276,18 +276,12 @@ class Branch:
             size = size_bytes // len(payloads)
             self._emit(None, [(kind, payload, size) for payload in payloads], None)
             return
-        degree = outlet.stream.max_degree
         with endpoint.lock:
             self.events_out += len(payloads)
-            if not outlet.has_consumers:
-                endpoint.sender.skip(outlet.stream, len(payloads))
-            elif len(payloads) <= degree:
+            if outlet.has_consumers:
                 outlet.absorb(kind, payloads, size_bytes)
             else:
-                each_bytes = size_bytes // len(payloads)
-                for start in range(0, len(payloads), degree):
-                    part = payloads[start : start + degree]
-                    outlet.absorb(kind, part, each_bytes * len(part))
+                endpoint.sender.skip(outlet.stream, len(payloads))
             for child in self.children:
                 child.feed(Chunk(kind, payloads, None, size_bytes))
         endpoint.outgoing.write()
@@ -317,12 +311,9 @@ class Branch:
         """The usual way: small events by whole runs. False where there is one that is not small."""
         if any(size > SMALL_BYTES or kind == BUFFERS for kind, _, size in encoded):
             return False
-        degree = self.outlet.stream.max_degree
         for kind, run in groupby(encoded, itemgetter(0)):
             events = [*run]
-            for start in range(0, len(events), degree):
-                part = events[start : start + degree]
-                self.outlet.absorb(kind, [each[1] for each in part], sum(each[2] for each in part))
+            self.outlet.absorb(kind, [each[1] for each in events], sum(each[2] for each in events))
         return True
 
     # ---- its own queue ----

@@ -76,14 +76,18 @@ class Outlet:
             return
         gather = stream.gather
         assert gather is not None
-        if len(gather.events) + len(taken) > stream.max_degree:
-            self.endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
-        if gather.stream is not stream or gather.kind != kind:
-            self.turn(gather, kind)
-        stream.published_bytes += size_bytes
-        gather.events += taken  # never that list itself: modulators may have it too
-        if len(gather.events) >= stream.max_degree:
-            self.endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
+        each_bytes, rest_bytes = divmod(size_bytes, len(taken))
+        start = 0
+        while start < len(taken):  # pack by pack: a little too many must not make two small ones
+            if gather.stream is not stream or gather.kind != kind:
+                self.turn(gather, kind)
+            room = max(1, stream.max_degree - len(gather.events))
+            part = taken[start : start + room]
+            start += len(part)
+            stream.published_bytes += each_bytes * len(part) + (rest_bytes if start == len(taken) else 0)
+            gather.events += part  # never the list itself: modulators may have it too
+            if len(gather.events) >= stream.max_degree:
+                self.endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
 
     def turn(self, gather: Gather, kind: int) -> None:
         """The events appended from now on are ours."""

@@ -173,13 +173,11 @@ class Publisher:
         is_frequent = crew.ticks - self._gathered_at_tick < _FREQUENT_TICKS
         self._gathered_at_tick = crew.ticks
         if is_frequent and crew.ticking:
-            room = self._room_for_small()
-            if self._direct is not None:
-                self._direct.direct_room = 0
-                self._direct = None
+            # With too large a size, what is left of a window would be used in ever smaller steps.
+            room = self._room_for(self._sizes.get(kind, _LARGEST_SMALL_BYTES))
+            self.disarm()
             if room > 0:
                 self._plain_room = room if kind == PLAIN else 0
-                self._encoded_room = 0
                 if kind == PICKLED or wire_kind(kind) == RECORD:
                     self._encoded = kind, self._lists.setdefault(kind, [])
                     self._encoded_room = room
@@ -191,11 +189,11 @@ class Publisher:
         if host is not None and not self.outlet.has_consumers and not self._plain:
             # One of the two at a time, so that what was published first is seen first.
             self._plain_room = self._encoded_room = 0
-            host.direct_room = self._room_for_small()
+            host.direct_room = self._room_for(_LARGEST_SMALL_BYTES)
             self._direct = host
 
-    def _room_for_small(self) -> int:
-        """How many of the largest small events everybody has room for."""
+    def _room_for(self, each_bytes: int) -> int:
+        """How many events of this size everybody has room for."""
         stream = self.stream
         most = stream.max_degree - 1
         limit = stream.limit_bytes - stream.published_bytes
@@ -205,7 +203,7 @@ class Publisher:
                 limit = min(limit, stream.limit_bytes - stream.published_bytes)
             elif most:
                 most = _MOST_TO_MODULATORS
-        return min(most, limit // _LARGEST_SMALL_BYTES)
+        return min(most, limit // each_bytes)
 
     def disarm(self) -> bool:
         """The next event takes the long way; those that were appended are absorbed later. Under the lock.

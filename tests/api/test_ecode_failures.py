@@ -190,3 +190,30 @@ def test_the_average_of_a_large_array(near, name):
         ask(near, publish, block)
         subscription.drain(SOON)
         assert [event.average for event in inbox.items] == [0.5, 1.5, 2.5]
+
+
+def publish_until_full(party: Any) -> int:
+    """How many events it takes until a consumer that does not handle them holds up the producer."""
+    for number in range(1_000_000):
+        try:
+            party.kept["producer"].publish(Tick(number, 1.0), timeout=1)
+        except TimeoutError:
+            return number
+    return 1_000_000
+
+
+@pytest.mark.parametrize("text", ["number >= 0", "number % 30 != 0"])
+def test_singles_fill_no_more_than_the_consumers_window(near, far, name, text):
+    channel = ec.channel(name, Tick)
+    ask(near, produce, channel)
+
+    def hold(party: Any) -> None:
+        party.kept["valve"] = Valve()
+        party.kept["subscription"] = ec.channel(name).derive(text).subscribe(party.kept["valve"])
+
+    ask(far, hold)
+    published = ask(near, publish_until_full)
+    window_bytes = 8 << 20
+    assert published < 3 * window_bytes // 64  # 16 bytes each, and what each is accounted for besides
+    ask(far, lambda party: (party.kept["valve"].opened.set(), party.kept.pop("subscription").close()))
+    ask(near, lambda party: party.kept.pop("producer").close())
