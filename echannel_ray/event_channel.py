@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors, options
-from echannel_ray.event_code import as_ecode
 from echannel_ray.ids import check_channel_name, check_group_name, check_namespace
 from echannel_ray.modulation.admission import Admission
+from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.options import Packing
 from echannel_ray.producer import Producer
 from echannel_ray.protocol import messages
@@ -35,6 +35,7 @@ from echannel_ray.session import Session, session_for
 from echannel_ray.subscription import Pair, Subscription, tier_of
 
 if TYPE_CHECKING:
+    from echannel_ray.event_code import Ecode
     from echannel_ray.models import ChannelStats
     from echannel_ray.runtime.endpoint import Endpoint
 
@@ -223,7 +224,7 @@ class EventChannel:
         if group is not None:
             check_group_name(group)
         deadline_of(timeout)  # which raises where it is none
-        if as_ecode(modulator) is not None:
+        if _as_ecode(modulator) is not None:
             raise errors.ModulatorRefused(
                 "E-code derives a channel, and is no modulator: channel.derive(…).subscribe(…)",
                 reason="E-code derives a channel",
@@ -269,7 +270,7 @@ class EventChannel:
         steers it.
         """
         event_type, output = self._event_type, self._output
-        program = as_ecode(modulator)
+        program = _as_ecode(modulator)
         if program is not None:
             shipment, made = program.shipped(self._readable(tier), params)
             if made is not None:
@@ -380,6 +381,15 @@ class EventChannel:
         if self._definition is None:
             raise errors.Disconnected(f"channel {self._name!r} could not be opened")
         return self._definition
+
+
+def _as_ecode(modulator: Any) -> Ecode | None:
+    if modulator is None or isinstance(modulator, Modulator):
+        return None
+    # Imported by the first program: the compiler and what it needs take longer than all else here.
+    from echannel_ray.event_code import as_ecode
+
+    return as_ecode(modulator)
 
 
 def _is_coroutine_function(handler: Callable[[Any], Any]) -> bool:

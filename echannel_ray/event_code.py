@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from echannel_ray.programs.code import Code
-from echannel_ray.programs.program import Type
+from echannel_ray.programs.program import TYPES_OF_VALUES, Type
 from echannel_ray.programs.source import Source, source_of
 from echannel_ray.protocol.messages import Shipment
 from echannel_ray.schemas import types
@@ -15,7 +15,6 @@ from echannel_ray.schemas.schema import Record, as_bytes
 from echannel_ray.shared_object import SharedObject
 
 _NAME_LENGTH = 60
-_TYPES = {bool: Type.BOOL, int: Type.INT, float: Type.FLOAT, str: Type.TEXT}
 
 
 class Ecode:
@@ -65,8 +64,8 @@ def _params(cls: type[SharedObject]) -> dict[str, Type]:
         annotation = field.annotation
         if typing.get_origin(annotation) is typing.Annotated:
             annotation = typing.get_args(annotation)[0]
-        if annotation in _TYPES:
-            kinds[name] = _TYPES[annotation]
+        if annotation in TYPES_OF_VALUES:
+            kinds[name] = TYPES_OF_VALUES[annotation]
     return kinds
 
 

@@ -13,11 +13,15 @@ import pytest
 
 # Ray reads these when it is imported, and each process that it starts inherits them.
 assert "ray" not in sys.modules, "ray was imported before its environment was set"
-# A directory of our own keeps other Rays of this machine from finding ours, and ours from finding them. It is short
-# because the paths of Unix sockets below it may have 107 bytes.
-RAY_DIRECTORY = Path(tempfile.mkdtemp(prefix="ec"))
+# A directory of our own keeps other Rays of this machine from finding ours, and ours from finding them; what a run that
+# was killed has left behind, or changed, is not found either. It is short because the paths of Unix sockets below it
+# may have 107 bytes.
+OUR_DIRECTORY = Path(tempfile.mkdtemp(prefix="ec"))
+OUR_DIRECTORY.chmod(0o711)  # others may pass, as through the system's: what is inside has to keep them out
+tempfile.tempdir = None  # what `mkdtemp` took from the environment, it would keep
 os.environ.update(
-    RAY_TMPDIR=str(RAY_DIRECTORY),
+    TMPDIR=str(OUR_DIRECTORY),
+    RAY_TMPDIR=str(OUR_DIRECTORY),
     RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # binds to 127.0.0.1; `_node_ip_address` alone is ignored on Linux
     RAY_USAGE_STATS_ENABLED="0",
     RAY_ENABLE_UV_RUN_RUNTIME_ENV="0",  # under `uv run`, workers would get a virtual environment of their own
@@ -63,10 +67,10 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Remove Ray's files; where something failed, its logs may say why, so they stay."""
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        shutil.rmtree(RAY_DIRECTORY, ignore_errors=True)
+        shutil.rmtree(OUR_DIRECTORY, ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say where Ray's logs are, when they are there."""
-    if any((RAY_DIRECTORY / "ray").glob("session_2*")):
-        terminalreporter.write_line(f"Ray's logs: {RAY_DIRECTORY / 'ray'}")
+    if any((OUR_DIRECTORY / "ray").glob("session_2*")):
+        terminalreporter.write_line(f"Ray's logs: {OUR_DIRECTORY / 'ray'}")

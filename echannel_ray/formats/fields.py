@@ -135,12 +135,12 @@ def _plain_model(value: BaseModel, depth: int) -> Any:
         raise plain.NotPlain("a shared object can't be inside another one")
     if isinstance(value, RootModel):
         return _plain(value.root, depth)
-    values = {_key_of(name, each): value.__dict__[name] for name, each in type(value).__pydantic_fields__.items()}
+    values = {key_of(name, each): value.__dict__[name] for name, each in type(value).__pydantic_fields__.items()}
     values.update(value.__pydantic_extra__ or {})
     return {name: _plain(each, depth) for name, each in values.items()}
 
 
-def _key_of(name: str, field: Any) -> str:
+def key_of(name: str, field: Any) -> str:
     """By which name validation takes this field of a nested model."""
     alias = field.validation_alias or field.alias
     if isinstance(alias, AliasChoices):

@@ -133,7 +133,7 @@ def _whole_float(rounded: Callable[[float], int]) -> Callable[[float], float]:
 
 def _library_function(name: str) -> Callable[..., float]:
     # What native code calls too. A `CDLL` releases the lock of the interpreter at each call, which takes longer.
-    function = getattr(_library, name)
+    function = getattr(LIBRARY, name)
     function.argtypes = [ctypes.c_double] * len(FUNCTIONS[name].arguments)
     function.restype = ctypes.c_double
     return lambda *arguments: canonical(function(*arguments))
@@ -145,7 +145,7 @@ def _open_library() -> ctypes.CDLL:
     return everything if hasattr(everything, "atan2") else ctypes.PyDLL("libm.so.6")
 
 
-_library: Final = _open_library()
+LIBRARY: Final = _open_library()
 _EXACT: Final[dict[str, Callable[..., Any]]] = {
     "abs_int": lambda value: wrap(abs(value)),
     "abs_float": abs,

@@ -269,7 +269,7 @@ class Expressions:
 
 def library_address(function: str) -> int:
     """Where the C library's function is that all forms call."""
-    address = ctypes.cast(getattr(arithmetic._library, function), ctypes.c_void_p).value
+    address = ctypes.cast(getattr(arithmetic.LIBRARY, function), ctypes.c_void_p).value
     assert address is not None
     return address
 

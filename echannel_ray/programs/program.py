@@ -41,6 +41,9 @@ class Type(Enum):
     BYTES = "bytes"
 
 
+TYPES_OF_VALUES = {bool: Type.BOOL, int: Type.INT, float: Type.FLOAT, str: Type.TEXT}
+
+
 class Where(NamedTuple):
     """A place in the text: lines count from 1, columns from 1."""
 

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from echannel_ray.programs.bounds import Bounds
 from echannel_ray.programs.outputs import leaf_of
 from echannel_ray.programs.program import (
+    TYPES_OF_VALUES,
     Expression,
     Leaf,
     LocalVariable,
@@ -22,7 +23,6 @@ from echannel_ray.programs.refusing import Refused, closest, shown_name
 from echannel_ray.programs.source import Names
 from echannel_ray.schemas.schema import Array, Bytes, Enum, List, Record, Text
 
-_OF_VALUES: Final = {bool: Type.BOOL, int: Type.INT, float: Type.FLOAT, str: Type.TEXT}
 _BITS: Final = {Type.BOOL: 1, Type.INT: 64, Type.FLOAT: 64, Type.TEXT: 0}
 
 
@@ -68,7 +68,7 @@ def _leaf(path: tuple[str, ...], shape: tuple[int | None, ...], type_: Any) -> L
             return Leaf(path, shape, Type.BYTES, 0)
         case Enum(members):
             kinds = {type(value) for _, value in members}
-            values = _OF_VALUES.get(next(iter(kinds))) if len(kinds) == 1 else None
+            values = TYPES_OF_VALUES.get(next(iter(kinds))) if len(kinds) == 1 else None
             return None if values is None else Leaf(path, shape, values, _BITS[values])
     return leaf_of(path, shape, type_)
 

@@ -74,7 +74,7 @@ def _looking(cls: Any) -> tuple[_Look, tuple[str, ...]]:
 def _look_with_pydantic(cls: Any, event: Any) -> tuple[str, str] | None:
     from pydantic import ValidationError
 
-    from echannel_ray.formats.fields import _key_of as key_of
+    from echannel_ray.formats.fields import key_of
 
     given = event.__dict__
     values = {key_of(name, field): given[name] for name, field in cls.__pydantic_fields__.items() if name in given}

@@ -101,6 +101,10 @@ class Host:
 
     queues = False  # whether it overrides `dequeue`
 
+    def install(self) -> None:
+        """Have the modulator ready, or raise."""
+        raise NotImplementedError
+
     def advance(self) -> None:
         """Work on what waits, or have it worked on. Without any lock."""
         raise NotImplementedError
@@ -227,7 +231,13 @@ class Branch:
         needs_bytes = outlet.stream.recipients or any(
             child.derived.shipment.tier != "inline" for child in self.children
         )
-        return [outlet.encode(each) for each in objects] if needs_bytes else [None] * len(objects)
+        if needs_bytes:
+            return [outlet.encode(each) for each in objects]
+        records = self.publisher.records
+        if records is None:
+            return [None] * len(objects)
+        # Where a consumer of this process may want bytes of it after all, and making them would ask a manager.
+        return [outlet.encode(each) if records.may_ask(each) or outlet.needs_record(each) else None for each in objects]
 
     def emit_encoded(self, encoded: list[Encoded]) -> None:
         """What an inline modulator emitted, as bytes already."""

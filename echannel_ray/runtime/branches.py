@@ -13,7 +13,6 @@ from echannel_ray.protocol.messages import Consumer, Derived, Membership
 from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST
 from echannel_ray.runtime.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk, Host
 from echannel_ray.runtime.deliveries import Delivery
-from echannel_ray.runtime.ecode_host import EcodeHost
 from echannel_ray.runtime.inline import InlineHost
 from echannel_ray.runtime.isolated import IsolatedHost
 from echannel_ray.runtime.local import NOTHING
@@ -23,11 +22,15 @@ from echannel_ray.runtime.refusing import refused
 if TYPE_CHECKING:
     from echannel_ray.runtime.publisher import Publisher
 
-_HOSTS: dict[str, type[InlineHost] | type[IsolatedHost] | type[EcodeHost]] = {
-    "inline": InlineHost,
-    "isolated": IsolatedHost,
-    "ecode": EcodeHost,
-}
+
+def _ecode_host(branch: Branch) -> Host:
+    # Imported by the first program: with it comes NumPy, for which most processes have no use.
+    from echannel_ray.runtime.ecode_host import EcodeHost
+
+    return EcodeHost(branch)
+
+
+_HOSTS: dict[str, Callable[[Branch], Host]] = {"inline": InlineHost, "isolated": IsolatedHost, "ecode": _ecode_host}
 
 
 class Branches:
@@ -96,7 +99,7 @@ class Branches:
 
     def are_ecode(self) -> bool:
         """Whether only E-code gets what is published."""
-        return all(isinstance(branch.host, EcodeHost) for branch in self._first)
+        return all(branch.derived.shipment.tier == "ecode" for branch in self._first)
 
     def only_inline(self) -> InlineHost | None:
         """The one modulator that gets what is published, if it may do so in the thread that publishes."""

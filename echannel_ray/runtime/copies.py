@@ -21,6 +21,7 @@ from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.protocol.messages import SharedRef, Shipment
 
 if TYPE_CHECKING:
+    from echannel_ray.runtime.ecode_host import EcodeHost
     from echannel_ray.runtime.inline import InlineHost
     from echannel_ray.runtime.isolated import IsolatedHost
     from echannel_ray.runtime.sharing import Sharing
@@ -142,6 +143,36 @@ class CopyInSandbox:
             self._applied = [(known, applied) for known, applied in self._applied if known > version]
         for applied in done:
             applied()
+
+
+class CopyInProgram:
+    """The shared object that steers E-code: its fields; see `sharing` for the holder."""
+
+    def __init__(self, host: EcodeHost, sharing: Sharing, ref: SharedRef) -> None:
+        self._host = host
+        self._sharing = sharing
+        self._ref = ref
+        self._version = 0
+        self.fields: dict[str, Any] = {}
+
+    def attach(self) -> None:
+        """Have it told of newer versions."""
+        self._version, self.fields = self._sharing.attach(self._ref, self)
+
+    def detach(self) -> None:
+        """It is not needed any more."""
+        self._sharing.detach(self._ref, self)
+
+    def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
+        """See `sharing.Holder`."""
+
+        def update() -> None:
+            if version > self._version:
+                self._version, self.fields = version, fields
+                self._host.params_changed()
+            applied()
+
+        self._host.update(update)
 
 
 class _Unpickler(pickle.Unpickler):

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from echannel_ray import errors
 from echannel_ray.formats.events import BLOCK, OVERHEAD_BYTES, RECORD
@@ -16,11 +16,11 @@ from echannel_ray.programs.engine import Engine, Trapped
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.program import Program, Trap, Type
 from echannel_ray.protocol.kinds import token_of, typed, wire_kind
-from echannel_ray.protocol.messages import SharedRef
 from echannel_ray.records import known
 from echannel_ray.records.generic import as_record
 from echannel_ray.records.writing import Writer, writer_of
 from echannel_ray.runtime.branch import Branch, Chunk, Host
+from echannel_ray.runtime.copies import CopyInProgram
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.outlet import joined
@@ -28,10 +28,6 @@ from echannel_ray.runtime.refusing import refused
 from echannel_ray.runtime.typed import RecordEncoder, objects_of, open_more
 from echannel_ray.schemas import schema, types
 from echannel_ray.schemas.extension import lossless
-
-if TYPE_CHECKING:
-    from echannel_ray.runtime.sharing import Sharing
-
 
 # Where no more than one in so many is rejected, those are taken out; else those that pass are picked.
 _FEW = 16
@@ -47,7 +43,7 @@ class EcodeHost(Host):
         self._endpoint = branch.endpoint
         self._shipment = branch.derived.shipment
         self._code = Code.of(self._shipment.code)
-        self._params = [_Params(self, self._endpoint.sharing, ref) for ref in self._shipment.shared]
+        self._params = [CopyInProgram(self, self._endpoint.sharing, ref) for ref in self._shipment.shared]
         self._updates: deque[Callable[[], None]] = deque()
         self._engines: dict[int, Engine] = {}  # by the tokens of formats
         self._active: Engine | Interpreted | None = None  # whose static variables count
@@ -389,36 +385,6 @@ class EcodeHost(Host):
         if unfit is not None:
             self._branch.quarantine(unfit)
             self._closed = True
-
-
-class _Params:
-    """The copy of the shared object at one program; see `sharing` for the holder."""
-
-    def __init__(self, host: EcodeHost, sharing: Sharing, ref: SharedRef) -> None:
-        self._host = host
-        self._sharing = sharing
-        self._ref = ref
-        self._version = 0
-        self.fields: dict[str, Any] = {}
-
-    def attach(self) -> None:
-        """Have it told of newer versions."""
-        self._version, self.fields = self._sharing.attach(self._ref, self)
-
-    def detach(self) -> None:
-        """It is not needed any more."""
-        self._sharing.detach(self._ref, self)
-
-    def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
-        """See `sharing.Holder`."""
-
-        def update() -> None:
-            if version > self._version:
-                self._version, self.fields = version, fields
-                self._host.params_changed()
-            applied()
-
-        self._host.update(update)
 
 
 def _records(chunk: Chunk) -> list[Any]:

@@ -100,8 +100,7 @@ class Publisher:
             return self._gather(event, timeout, PLAIN, event, len(event) + OVERHEAD_BYTES)
         if self.stream.limit_bytes < 0 and not self._encoded_room:
             direct = self._direct
-            is_fit = self.records is None or self.records.takes(event)
-            if direct is not None and is_fit and direct.publish(event):
+            if direct is not None and (self.records is None or self.records.takes(event)) and direct.publish(event):
                 return True
             return self.publish_encoded(event, timeout)  # type: ignore[no-any-return]
         kind, payload, size = self.encode(event)
@@ -369,9 +368,8 @@ class Publisher:
             if delivery is not None:
                 self.endpoint.outgoing.write()
                 return delivery
-        elif self.records is not None:
-            self.records.ready(event)
         if _is_in_coroutine():
+            encoded = encoded or self._encode_if_needed(event)
             delivery, size = self._attempt(event, encoded, deliver=True)
             return delivery or self._deliver_later(event, encoded, size, timeout)
         return self.publish_encoded(event, timeout, encoded, deliver=True)  # type: ignore[no-any-return]

@@ -61,6 +61,7 @@ class RecordEncoder:
         self._writers: dict[type, tuple[int, Callable[[Any], bytes], int]] = {}
         self.sizes: dict[int, int] = {}  # of records of a fixed layout, by their kinds
         self._kinds: dict[Any, int] = {}  # of arrays by their dtypes, and of record batches by their schemas
+        self._foreign: set[Any] = set()  # dtypes of what modulators emitted that is no record of the channel
         if event_type is not None:
             types.check_producer(definition.channel, self._type_schema, event_type)
         self._own_class = event_type if isinstance(event_type, type) else None
@@ -87,14 +88,23 @@ class RecordEncoder:
         if self._validate or type(event) not in self._writers:
             self.encode(event)
 
+    def may_ask(self, event: Any) -> bool:
+        """Whether `emitted` may ask a manager about such an event, and so must not be called under a lock."""
+        return _is_array_record(event) and event.dtype not in self._kinds and event.dtype not in self._foreign
+
     def takes(self, event: Any) -> bool:
         """Whether such an event is known to be a record."""
         return type(event) in self._writers
 
     def emitted(self, event: Any) -> Encoded:
         """What a modulator emitted: a record if it is one, else anything."""
-        if type(event) in self._writers or _is_array_record(event):
+        if type(event) in self._writers:
             return self.encode(event)
+        if _is_array_record(event) and event.dtype not in self._foreign:
+            try:
+                return self.encode(event)
+            except errors.TypeMismatch:
+                self._foreign.add(event.dtype)
         return encode(event)
 
     def _unusual(self, event: Any) -> Encoded:
@@ -210,6 +220,7 @@ class RecordEncoder:
             format = array_format(dtype, self._schema_of(dtype))  # noqa: A001
             self._make_known(dtype, format)
             token = self._kinds[dtype] = format.token
+            self.sizes[typed(RECORD, token)] = dtype.itemsize + OVERHEAD_BYTES
         return token
 
     def _batch_blocks(self, batch: Any) -> Iterator[tuple[int, Data, int]]:

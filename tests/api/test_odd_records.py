@@ -162,6 +162,25 @@ def test_a_table_of_pandas_says_what_to_do(name):
         producer.publish_many(pandas.DataFrame({"price": [1.0], "divisor": [1]}))
 
 
+class Halving(ec.Modulator):
+    """Emits records of a dtype that is not the channel's, and does not go with it."""
+
+    def enqueue(self, event):
+        self.emit(np.array([(event.number / 2,)], [("half", "f8")])[0])
+
+
+def test_what_a_modulator_emits_need_not_go_with_the_type(name):
+    channel = ec.channel(name, Positive)
+    admission = ec.Admission(tiers=("inline",))
+    with (
+        channel.producer(admission=admission) as producer,
+        channel.subscribe(modulator=Halving(), tier="inline") as subscription,
+    ):
+        for number in range(3):
+            producer.publish(Positive(number=number))
+        assert [float(subscription.get(SOON)["half"]) for _ in range(3)] == [0.0, 0.5, 1.0]
+
+
 def test_what_nests_without_end(name):
     nested: list[Any] = []
     for _ in range(5000):
