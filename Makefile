@@ -28,14 +28,14 @@ lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff format --check .
 
 types: $(READY) tree ## mypy, strict
-	$(BIN)/mypy -p echannel_ray -p tests -p benchmarks
+	$(BIN)/mypy -p echannel_ray -p tests
 
 imports: $(READY) tree ## who may import whom
 	cd $(TREE) && $(CURDIR)/$(BIN)/lint-imports --no-logo --config $(CURDIR)/pyproject.toml --cache-dir ../imports
 
 tree:
 	@rm -rf $(TREE) && mkdir -p $(TREE)/echannel_ray
-	@ln -s $(CURDIR)/echannel_ray/* $(CURDIR)/modulators $(CURDIR)/integrations $(TREE)/echannel_ray
+	@ln -s $(CURDIR)/echannel_ray/* $(CURDIR)/modulators $(CURDIR)/integrations $(CURDIR)/benchmarks $(TREE)/echannel_ray
 
 test: $(READY) ## the tests; ONLY="-k name" runs some of them
 	$(BIN)/python -m pytest $(ONLY)
@@ -47,7 +47,7 @@ demo: $(READY) ## a short tour
 	$(BIN)/python -m echannel_ray.demo
 
 bench: $(READY) ## the benchmarks; ONLY=name runs one of them
-	$(BIN)/python -m benchmarks $(ONLY)
+	$(BIN)/python -m echannel_ray.benchmarks $(ONLY)
 
 lock: $(READY) ## pin again what pyproject.toml asks for, for all supported versions of Python; UPGRADE=1 takes newer ones
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --all-extras --generate-hashes \

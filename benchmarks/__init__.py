@@ -1,4 +1,7 @@
-"""Benchmarks of echannel_ray, each against its baselines in the same run: `python -m benchmarks --help`."""
+"""Benchmarks of echannel_ray, each against its baselines in the same run.
+
+`make bench`, or `python -m echannel_ray.benchmarks --help`.
+"""
 
 import os
 

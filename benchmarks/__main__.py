@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [NAME ...] [--short] [--json FILE]`."""
+"""Run the benchmarks: `python -m echannel_ray.benchmarks [NAME ...] [--short] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
-from benchmarks.harness.cluster import running_ray
-from benchmarks.harness.rows import failure
-from benchmarks.harness.samples import Plan
-from benchmarks.table import EXPERIMENTS, Experiment
+from echannel_ray.benchmarks import report
+from echannel_ray.benchmarks.harness.cluster import running_ray
+from echannel_ray.benchmarks.harness.rows import failure
+from echannel_ray.benchmarks.harness.samples import Plan
+from echannel_ray.benchmarks.table import EXPERIMENTS, Experiment
 
 
 def run(experiment: Experiment, plan: Plan) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def run(experiment: Experiment, plan: Plan) -> dict[str, Any]:
 
 def main() -> int:
     """0 when all experiments ran, whether or not they met their goals; 1 when one failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m echannel_ray.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"all, or some of: {', '.join(EXPERIMENTS)}")
     parser.add_argument("--short", action="store_true", help="a quick look; benchmarks/results is left alone")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results of this run to a file")

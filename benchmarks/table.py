@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import difflib
 import importlib
+import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from benchmarks.harness.rows import Row
-from benchmarks.harness.samples import Plan
+from echannel_ray.benchmarks import extras
+from echannel_ray.benchmarks.harness.rows import Figure, Row
+from echannel_ray.benchmarks.harness.samples import Plan
+
+
+class UnknownExperiment(ValueError):
+    """A name that is not in the table."""
 
 
 @dataclass(frozen=True)
@@ -18,15 +29,47 @@ class Experiment:
 
     @property
     def question(self) -> str:
-        """The first sentence of the module's docstring."""
-        lines = (importlib.import_module(f"benchmarks.experiments.{self.name}").__doc__ or "").split("\n\n")[0]
-        return " ".join(lines.split())
+        """The first paragraph of the module's docstring; read, not imported, since a package may be missing."""
+        found = importlib.util.find_spec(self._module_name)
+        assert found is not None, self._module_name
+        assert found.origin is not None, self._module_name
+        docstring = ast.get_docstring(ast.parse(Path(found.origin).read_text())) or ""
+        return " ".join(docstring.split("\n\n")[0].split())
+
+    @property
+    def lacks(self) -> str | None:
+        """The optional package without which the experiment can't run here."""
+        try:
+            importlib.import_module(self._module_name)
+        except ModuleNotFoundError as error:
+            if missing := extras.missing_package(error):
+                return missing
+            raise
+        return None
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Its plots."""
+        return getattr(self._module, "FIGURES", ())
+
+    @property
+    def paper(self) -> str:
+        """Which tables and figures of papers it repeats."""
+        named = [getattr(self._module, "PAPER", ""), *(figure.paper for figure in self.figures)]
+        return "; ".join(dict.fromkeys(filter(None, named)))
 
     def run(self, plan: Plan) -> list[Row]:
         """Measure."""
-        module = importlib.import_module(f"benchmarks.experiments.{self.name}")
-        rows: list[Row] = module.run(plan)
+        rows: list[Row] = self._module.run(plan)
         return rows
+
+    @property
+    def _module_name(self) -> str:
+        return f"echannel_ray.benchmarks.experiments.{self.name}"
+
+    @property
+    def _module(self) -> Any:
+        return importlib.import_module(self._module_name)
 
 
 EXPERIMENTS = {
@@ -44,6 +87,7 @@ EXPERIMENTS = {
         Experiment("shared"),
         Experiment("memory"),
         Experiment("modulators"),
+        Experiment("handlers"),
         Experiment("typed"),
         Experiment("typed_rates"),
         Experiment("ecode"),
@@ -51,5 +95,32 @@ EXPERIMENTS = {
         Experiment("cpu_fanout", nodes=2),
         Experiment("across_nodes", nodes=2),
         Experiment("grid_viewer", nodes=2),
+        Experiment("difference", nodes=2),
     )
 }
+
+
+def chosen(names: Sequence[str]) -> list[Experiment]:
+    """Those of these names in the table's order, or all of them where there are no names."""
+    for name in names:
+        if name not in EXPERIMENTS:
+            near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+            guess = f" (did you mean {near[0]}?)" if near else ""
+            raise UnknownExperiment(f"there is no experiment {name!r}{guess}; there are {', '.join(EXPERIMENTS)}")
+    return [experiment for name, experiment in EXPERIMENTS.items() if not names or name in names]
+
+
+def listed() -> list[dict[str, str]]:
+    """The names, the questions, which figures of papers are repeated, and what is missing here to run them."""
+    lines = []
+    for experiment in EXPERIMENTS.values():
+        missing = experiment.lacks
+        lines.append(
+            {
+                "name": experiment.name,
+                "question": experiment.question,
+                "paper": "" if missing else experiment.paper,
+                "missing": extras.not_installed(missing) if missing else "",
+            }
+        )
+    return lines

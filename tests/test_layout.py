@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
 
 
-@pytest.mark.parametrize("name", ["modulators", "integrations"])
+@pytest.mark.parametrize("name", ["benchmarks", "modulators", "integrations"])
 def test_top_level_folders_are_imported_as_parts_of_the_package(name):
     module = importlib.import_module(f"echannel_ray.{name}")
     assert module.__file__ == str(ROOT / name / "__init__.py")
@@ -27,7 +27,7 @@ def test_types_are_shipped():
 
 def test_every_package_is_listed_for_wheels():
     folders = {"echannel_ray": ROOT / "echannel_ray"}
-    folders |= {f"echannel_ray.{name}": ROOT / name for name in ("modulators", "integrations")}
+    folders |= {f"echannel_ray.{name}": ROOT / name for name in ("benchmarks", "modulators", "integrations")}
     present = {
         ".".join([package, *init.parent.relative_to(folder).parts])
         for package, folder in folders.items()

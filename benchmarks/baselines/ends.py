@@ -10,10 +10,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import msgspec
-
-from benchmarks.baselines import frames
-from benchmarks.baselines.relay import accept, connect, listen
-from benchmarks.harness.child import requests
+from echannel_ray.benchmarks.baselines import frames
+from echannel_ray.benchmarks.baselines.relay import accept, connect, listen
+from echannel_ray.benchmarks.harness.child import requests
 
 encode, decode = msgspec.msgpack.encode, msgspec.msgpack.decode
 

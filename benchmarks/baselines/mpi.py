@@ -17,11 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.harness.cluster import ROOT
-
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+RANK = Path(__file__).with_name("mpi_rank.py")
 ANSWER_SECONDS = 60.0
 EXIT_SECONDS = 5.0
 MISSING = "no MPI here: set ECHANNEL_BENCH_MPI to a Python that has mpi4py"
@@ -49,8 +48,7 @@ class MpiPair:
             # Its own socket has no time-out that could be set: without a rank within this time, there will be none.
             listener._listener._socket.settimeout(ANSWER_SECONDS)
             self._process = subprocess.Popen(
-                [mpiexec, "-n", "2", python, "-m", "benchmarks.baselines.mpi_rank", address],
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                [mpiexec, "-n", "2", python, str(RANK), address],
                 stdin=subprocess.DEVNULL,
             )
             self._stack.callback(self._end)

@@ -9,8 +9,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 
 import zmq
-
-from benchmarks.harness.child import Child, requests
+from echannel_ray.benchmarks.harness.child import Child, requests
 
 QUIET_MS = 100  # a subscriber that hears nothing for so long after the end has heard all
 

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
-from benchmarks.baselines.ends import sink, source
-from benchmarks.baselines.relay import relay
-from benchmarks.harness.child import Child
+from echannel_ray.benchmarks.baselines.ends import sink, source
+from echannel_ray.benchmarks.baselines.relay import relay
+from echannel_ray.benchmarks.harness.child import Child
 
 PACKS = (1, 16, 64, 256, 1024)
 

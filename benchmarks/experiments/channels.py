@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from benchmarks.harness.field import Field, answer
-from benchmarks.harness.pinning import PLACEMENTS
-from benchmarks.harness.rows import Row, at_least
-from benchmarks.harness.samples import Plan, Samples, interleave, sized
+from echannel_ray.benchmarks.harness.field import Field, answer
+from echannel_ray.benchmarks.harness.pinning import PLACEMENTS
+from echannel_ray.benchmarks.harness.rows import Row, at_least
+from echannel_ray.benchmarks.harness.samples import Plan, Samples, interleave, sized
 
 COUNTS = (1, 64, 1024, 4096)
 SHORT_COUNTS = (1, 64, 512)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.harness.cluster import node_ids
-from benchmarks.harness.field import Field, answer
-from benchmarks.harness.rows import Row, at_most
-from benchmarks.harness.samples import Plan, Samples
-from benchmarks.harness.usage import cpu_seconds
+from echannel_ray.benchmarks.harness.cluster import node_ids
+from echannel_ray.benchmarks.harness.field import Field, answer
+from echannel_ray.benchmarks.harness.rows import Row, at_most
+from echannel_ray.benchmarks.harness.samples import Plan, Samples
+from echannel_ray.benchmarks.harness.usage import cpu_seconds
 
 CONSUMERS = {"one": 1, "eight": 8}
 

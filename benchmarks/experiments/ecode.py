@@ -14,14 +14,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
-
-from benchmarks.harness.alone import Alone, Timed, difference, timed
-from benchmarks.harness.busy import Busy
-from benchmarks.harness.child import Child, requests
-from benchmarks.harness.programs import forms, native, ready, shipped
-from benchmarks.harness.records import GRID, READING, filled, outside, quote
-from benchmarks.harness.rows import Goal, Row, at_most
-from benchmarks.harness.samples import Plan, Samples, interleave
+from echannel_ray.benchmarks.harness.alone import Alone, Timed, difference, timed
+from echannel_ray.benchmarks.harness.busy import Busy
+from echannel_ray.benchmarks.harness.child import Child, requests
+from echannel_ray.benchmarks.harness.programs import forms, native, ready, shipped
+from echannel_ray.benchmarks.harness.records import GRID, READING, filled, outside, quote
+from echannel_ray.benchmarks.harness.rows import Goal, Row, at_most
+from echannel_ray.benchmarks.harness.samples import Plan, Samples, interleave
 
 PACK_EVENTS = 1000
 PACKS = 4  # in turn: all of them stay in the cache, as what has just arrived does

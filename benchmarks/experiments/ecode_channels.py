@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 
-from benchmarks.experiments.ecode import AVERAGE, LOOPS
-from benchmarks.harness.field import answer
-from benchmarks.harness.records import GRID, READING, Reading, outside
-from benchmarks.harness.rows import Row, at_least, at_most
-from benchmarks.harness.samples import Plan, Samples
-from benchmarks.harness.typed import ARRAY_RECORDS, TypedField
-from benchmarks.harness.usage import cpu_seconds
+from echannel_ray.benchmarks.experiments.ecode import AVERAGE, LOOPS
+from echannel_ray.benchmarks.harness.field import answer
+from echannel_ray.benchmarks.harness.records import GRID, READING, Reading, outside
+from echannel_ray.benchmarks.harness.rows import Row, at_least, at_most
+from echannel_ray.benchmarks.harness.samples import Plan, Samples
+from echannel_ray.benchmarks.harness.typed import ARRAY_RECORDS, TypedField
+from echannel_ray.benchmarks.harness.usage import cpu_seconds
 
 REJECTED = {"1 in 30": 1 / 30, "none": 0.0, "half": 0.5, "all": 1.0}
 UNTIL_NATIVE_SECONDS = 2.0  # filters begin in another form

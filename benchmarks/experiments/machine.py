@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import partial
 
-from benchmarks.baselines.actor_calls import ActorCalls
-from benchmarks.baselines.pubsub import PubSub
-from benchmarks.baselines.sockets import PACKS, BareSockets
-from benchmarks.harness import payloads
-from benchmarks.harness.pinning import PLACEMENTS, place
-from benchmarks.harness.rows import Row
-from benchmarks.harness.samples import Plan, best_of, interleave, sized
+from echannel_ray.benchmarks.baselines.actor_calls import ActorCalls
+from echannel_ray.benchmarks.baselines.pubsub import PubSub
+from echannel_ray.benchmarks.baselines.sockets import PACKS, BareSockets
+from echannel_ray.benchmarks.harness import payloads
+from echannel_ray.benchmarks.harness.pinning import PLACEMENTS, place
+from echannel_ray.benchmarks.harness.rows import Row
+from echannel_ray.benchmarks.harness.samples import Plan, best_of, interleave, sized
 
 
 def run(plan: Plan) -> list[Row]:

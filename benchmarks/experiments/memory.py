@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ray
-
-from benchmarks.baselines.actor_calls import Callee
-from benchmarks.harness.field import Field, answer, start
-from benchmarks.harness.rows import Row, at_most
-from benchmarks.harness.samples import Plan, Samples
-from benchmarks.harness.usage import resident_bytes
+from echannel_ray.benchmarks.baselines.actor_calls import Callee
+from echannel_ray.benchmarks.harness.field import Field, answer, start
+from echannel_ray.benchmarks.harness.rows import Row, at_most
+from echannel_ray.benchmarks.harness.samples import Plan, Samples
+from echannel_ray.benchmarks.harness.usage import resident_bytes
 
 CHANNELS = 4096
 SHORT_CHANNELS = 512

@@ -1,120 +1,34 @@
-"""What do eager handlers cost, and what do they save?
+"""What do eager handlers cost per event, and what do they save?
 
-Installing and replacing them; events through one that passes everything on; a filter that rejects nine of ten; eight
-consumers that share one; and what others notice of one that is stuck.
+Events through one that passes everything on; a filter that rejects nine of ten; eight consumers that share one; and
+what others notice of one that is stuck. (What installing them costs is in `handlers`, what steering them in `shared`.)
 """
 
 from __future__ import annotations
 
 from functools import partial
-from statistics import median, quantiles
-from typing import Any
+from statistics import quantiles
+
+from echannel_ray.benchmarks.harness.eager import TIERS, OneInTen, OneInTenBytes, Stuck
+from echannel_ray.benchmarks.harness.eager_field import EagerField
+from echannel_ray.benchmarks.harness.field import answer
+from echannel_ray.benchmarks.harness.pinning import PLACEMENTS
+from echannel_ray.benchmarks.harness.rows import Row, at_least, at_most
+from echannel_ray.benchmarks.harness.samples import Plan, Samples, interleave, sized
+from echannel_ray.benchmarks.harness.usage import cpu_seconds
 
 import echannel_ray as ec
-from benchmarks.harness.eager import TIERS, EagerConsumer, EagerProducer, Hundred, OneInTen, OneInTenBytes, Stuck
-from benchmarks.harness.field import Field, answer
-from benchmarks.harness.pinning import PLACEMENTS, place
-from benchmarks.harness.rows import Row, at_least, at_most
-from benchmarks.harness.samples import Plan, Samples, interleave, sized
-from benchmarks.harness.usage import cpu_seconds
 
 CONSUMERS = 8
-
-
-class EagerField(Field):
-    """A field of parties with eager handlers."""
-
-    producer_class = EagerProducer
-    consumer_class = EagerConsumer
-
-    def connect_eagerly(self, name: str, modulator: Any, tier: str | None, consumers: int = 1) -> float:
-        """Open a channel in the producer and in the first consumers; the seconds that the first `subscribe` took."""
-        answer(self.producer.open_admitting.remote(name))
-        listeners = self.consumers[:consumers]
-        seconds = [answer(each.subscribe_eagerly.remote(name, modulator, tier)) for each in listeners]
-        self._listeners[name] = listeners
-        return float(seconds[0])
-
-    def all_pids(self) -> list[int]:
-        """Of everybody who works on an event."""
-        sandboxes = answer(self.producer.sandbox_pids.remote())
-        return [self.producer_pid, *self.consumer_pids, *self.concentrator_pids, *sandboxes]
-
-    def place_all(self, placement: str) -> None:
-        """As `place`, the sandboxes too: they are among the rest."""
-        place(placement, [self.producer_pid], [pid for pid in self.all_pids() if pid != self.producer_pid])
 
 
 def run(plan: Plan) -> list[Row]:
     """All of it."""
     with EagerField(plan, "bench-modulators", consumers=CONSUMERS) as field:
-        rows = [*_installing(plan, field)]
-        rows += _steering(plan, field)
-        rows += _passing_through(plan, field)
+        rows = _passing_through(plan, field)
         rows += _filtering(plan, field)
         rows += _sharing(plan, field)
         rows += _stuck(plan, field)
-    return rows
-
-
-def _installing(plan: Plan, field: EagerField) -> list[Row]:
-    count = 5 if plan.short else 10
-    rows = []
-    calls = Samples("s", higher_is_better=False)
-    field.connect_eagerly("calm", None, None)
-    calls.values = [field.deliver_seconds("calm", b"event", 200) for _ in range(plan.rounds)]
-    for tier in TIERS:
-        field.connect_eagerly(f"warm-{tier}", Hundred(-1), tier)
-        installs, resets = Samples("s", higher_is_better=False), Samples("s", higher_is_better=False)
-        for turn in range(plan.rounds):
-            names = [f"install-{tier}-{turn}-{number}" for number in range(count)]
-            took = [field.connect_eagerly(name, Hundred(number), tier) for number, name in enumerate(names)]
-            installs.values.append(median(took))
-            numbers = [*range(1000, 1000 + count)]
-            resets.values.append(median(answer(field.consumers[0].reset_seconds.remote(names[0], numbers, tier))))
-            for name in names:
-                answer(field.consumers[0].close_one.remote(name))
-                answer(field.producer.close_one.remote(name))
-        what = f"a modulator with 100 integers, {tier}"
-        rows += [
-            Row(f"installing {what}, median", "free", installs, "a deliver round trip", calls),
-            Row(f"installing {what}, median", "free", installs, goal=at_most(0.010)),
-            Row(f"replacing {what} by reset, median", "free", resets, goal=at_most(0.005)),
-        ]
-    return rows
-
-
-def _steering(plan: Plan, field: EagerField) -> list[Row]:
-    trips = 200 if plan.short else 1000
-    rows = []
-    field.connect_eagerly("steer-calm", None, None)
-    for tier in TIERS:
-        name = f"steer-{tier}"
-        answer(field.producer.open_admitting.remote(name))
-        answer(field.consumers[0].steer.remote(name, tier))
-        for placement in PLACEMENTS:
-            field.place_all(placement)
-            samples = interleave(
-                plan,
-                {
-                    "publish": lambda: float(answer(field.consumers[0].publish_shared_seconds.remote(trips))),
-                    "deliver": partial(field.deliver_seconds, "steer-calm", b"." * 100, trips),
-                },
-                "s",
-                higher_is_better=False,
-            )
-            rows.append(
-                Row(
-                    f"publish a shared object, prompt, one copy in an {tier} modulator",
-                    placement,
-                    samples["publish"],
-                    "deliver",
-                    samples["deliver"],
-                    at_most(2),
-                )
-            )
-        answer(field.consumers[0].close_one.remote(name))
-        answer(field.producer.close_one.remote(name))
     return rows
 
 

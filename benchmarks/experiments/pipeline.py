@@ -5,11 +5,11 @@ Each stage is a process that publishes on the next channel what arrives on its o
 
 from __future__ import annotations
 
-from benchmarks.harness.field import Field, answer
-from benchmarks.harness.pinning import CORES, unpin
-from benchmarks.harness.rows import Row, at_least, at_most
-from benchmarks.harness.samples import Plan, Samples
-from benchmarks.harness.usage import cpu_seconds
+from echannel_ray.benchmarks.harness.field import Field, answer
+from echannel_ray.benchmarks.harness.pinning import CORES, unpin
+from echannel_ray.benchmarks.harness.rows import Row, at_least, at_most
+from echannel_ray.benchmarks.harness.samples import Plan, Samples
+from echannel_ray.benchmarks.harness.usage import cpu_seconds
 
 STAGES = (1, 2, 4, 8)
 

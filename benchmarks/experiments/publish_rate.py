@@ -8,14 +8,14 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import partial
 
-from benchmarks.baselines.actor_calls import ActorCalls
-from benchmarks.baselines.pubsub import PubSub
-from benchmarks.baselines.sockets import PACKS, BareSockets
-from benchmarks.harness import payloads
-from benchmarks.harness.field import Field
-from benchmarks.harness.pinning import PLACEMENTS, place
-from benchmarks.harness.rows import Goal, Row, at_least
-from benchmarks.harness.samples import Plan, best_of, interleave, sized
+from echannel_ray.benchmarks.baselines.actor_calls import ActorCalls
+from echannel_ray.benchmarks.baselines.pubsub import PubSub
+from echannel_ray.benchmarks.baselines.sockets import PACKS, BareSockets
+from echannel_ray.benchmarks.harness import payloads
+from echannel_ray.benchmarks.harness.field import Field
+from echannel_ray.benchmarks.harness.pinning import PLACEMENTS, place
+from echannel_ray.benchmarks.harness.rows import Goal, Row, at_least
+from echannel_ray.benchmarks.harness.samples import Plan, best_of, interleave, sized
 
 # The second loop calls a function per event at both ends, which a library must and a loop need not.
 LOOPS = {

@@ -9,13 +9,13 @@ import pickle
 from contextlib import ExitStack
 from functools import partial
 
-from benchmarks.baselines.actor_calls import ActorCalls
-from benchmarks.baselines.sockets import BareSockets
-from benchmarks.harness import payloads
-from benchmarks.harness.field import Field
-from benchmarks.harness.pinning import PLACEMENTS, place
-from benchmarks.harness.rows import Row, at_most
-from benchmarks.harness.samples import Plan, interleave
+from echannel_ray.benchmarks.baselines.actor_calls import ActorCalls
+from echannel_ray.benchmarks.baselines.sockets import BareSockets
+from echannel_ray.benchmarks.harness import payloads
+from echannel_ray.benchmarks.harness.field import Field
+from echannel_ray.benchmarks.harness.pinning import PLACEMENTS, place
+from echannel_ray.benchmarks.harness.rows import Row, at_most
+from echannel_ray.benchmarks.harness.samples import Plan, interleave
 
 
 def run(plan: Plan) -> list[Row]:

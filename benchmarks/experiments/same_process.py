@@ -7,12 +7,11 @@ import threading
 import time
 
 import ray
-
-from benchmarks.harness.field import SHUTDOWN_SECONDS, answer, start
-from benchmarks.harness.parties import Consumer, Producer
-from benchmarks.harness.pinning import CORES, pin
-from benchmarks.harness.rows import Row, at_most
-from benchmarks.harness.samples import Plan, interleave
+from echannel_ray.benchmarks.harness.field import SHUTDOWN_SECONDS, answer, start
+from echannel_ray.benchmarks.harness.parties import Consumer, Producer
+from echannel_ray.benchmarks.harness.pinning import CORES, pin
+from echannel_ray.benchmarks.harness.rows import Row, at_most
+from echannel_ray.benchmarks.harness.samples import Plan, interleave
 
 
 class Loopback(Consumer):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from statistics import median
 
-from benchmarks.baselines.actor_calls import ActorCalls
-from benchmarks.harness.field import Field, answer
-from benchmarks.harness.rows import Row, at_most
-from benchmarks.harness.samples import Plan, Samples
+from echannel_ray.benchmarks.baselines.actor_calls import ActorCalls
+from echannel_ray.benchmarks.harness.field import Field, answer
+from echannel_ray.benchmarks.harness.rows import Row, at_most
+from echannel_ray.benchmarks.harness.samples import Plan, Samples
 
 
 def run(plan: Plan) -> list[Row]:

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from echannel_ray.benchmarks.harness.alone import Alone, Timed, difference, timed_on_fresh
+from echannel_ray.benchmarks.harness.records import SIZES, filled, frozen, quote
+from echannel_ray.benchmarks.harness.rows import Row, at_most
+from echannel_ray.benchmarks.harness.samples import Plan, interleave
+from echannel_ray.benchmarks.harness.up_to_socket import Receiving, Sending
 
-from benchmarks.harness.alone import Alone, Timed, difference, timed_on_fresh
-from benchmarks.harness.records import SIZES, filled, frozen, quote
-from benchmarks.harness.rows import Row, at_most
-from benchmarks.harness.samples import Plan, interleave
-from benchmarks.harness.up_to_socket import Receiving, Sending
 from echannel_ray.records.reading import Reader
 from echannel_ray.records.writing import array_format
 from echannel_ray.schemas import types

@@ -10,13 +10,13 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from benchmarks.baselines.mpi import MISSING, MpiPair, command
-from benchmarks.baselines.sockets import BareSockets
-from benchmarks.harness.pinning import PLACEMENTS, place
-from benchmarks.harness.records import DEPTH, SERIES, Reading, filled, quote
-from benchmarks.harness.rows import Row, at_least
-from benchmarks.harness.samples import Measure, Plan, Samples, interleave, sized
-from benchmarks.harness.typed import LARGE_RECORDS, TypedField
+from echannel_ray.benchmarks.baselines.mpi import MISSING, MpiPair, command
+from echannel_ray.benchmarks.baselines.sockets import BareSockets
+from echannel_ray.benchmarks.harness.pinning import PLACEMENTS, place
+from echannel_ray.benchmarks.harness.records import DEPTH, SERIES, Reading, filled, quote
+from echannel_ray.benchmarks.harness.rows import Row, at_least
+from echannel_ray.benchmarks.harness.samples import Measure, Plan, Samples, interleave, sized
+from echannel_ray.benchmarks.harness.typed import LARGE_RECORDS, TypedField
 
 EVEN, MIXED = "100 KB records", "mixed 100 KB records"
 LARGE = {EVEN: SERIES, MIXED: DEPTH}

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.harness.child import Child, requests
-from benchmarks.harness.pinning import place
-from benchmarks.harness.samples import Measure, Plan, Samples, sized
+from echannel_ray.benchmarks.harness.child import Child, requests
+from echannel_ray.benchmarks.harness.pinning import place
+from echannel_ray.benchmarks.harness.samples import Measure, Plan, Samples, sized
 
 if TYPE_CHECKING:
     from typing_extensions import Self

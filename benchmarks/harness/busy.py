@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from benchmarks.harness.records import Reading
+from echannel_ray.benchmarks.harness.records import Reading
+
 from echannel_ray.formats.packs import encode_body
 from echannel_ray.records.writing import writer_of
 from echannel_ray.schemas import types

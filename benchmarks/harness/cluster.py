@@ -6,19 +6,14 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import ray
 from ray.cluster_utils import Cluster
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @contextmanager
 def running_ray(nodes: int) -> Iterator[None]:
     """Start Ray, connect this process as driver, and end what was started."""
-    # Workers must find this package when the driver was started as `python -m benchmarks`.
-    os.environ["PYTHONPATH"] = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part)
     os.environ.pop("RAY_ADDRESS", None)
     # A folder of its own: another Ray of this machine neither finds this one nor is found by it.
     with tempfile.TemporaryDirectory(prefix="ecb-", ignore_cleanup_errors=True) as folder:

@@ -1,26 +1,31 @@
-"""Parties with eager handlers: a producer that admits both tiers, consumers, and the modulators that they ship."""
+"""Parties with eager handlers, which admit both tiers, and the modulators that they ship."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
+import cloudpickle
 import psutil
+import ray
+from echannel_ray.benchmarks.harness.parties import DRAIN_SECONDS, Consumer, Producer, View
 
 import echannel_ray as ec
-from benchmarks.harness.parties import DRAIN_SECONDS, Consumer, Producer, View, timed_publishes
 
 ADMISSION = ec.Admission(tiers=("ecode", "isolated", "inline"), max_seconds_per_event=0.2)
 TIERS = ("inline", "isolated")
 
 
-class Hundred(ec.FIFOModulator):
-    """Passes everything on, and has a hundred integers of state."""
+class Carrying(ec.FIFOModulator):
+    """Passes everything on, and has some state; the number makes it another one than those before."""
 
-    def __init__(self, number: int = 0) -> None:
-        self.state = [*range(number, number + 100)]
+    def __init__(self, number: int, content: Any) -> None:
+        self.number = number
+        self.content = content
 
 
 class OneInTen(ec.Modulator):
@@ -40,13 +45,15 @@ class OneInTenBytes(ec.Modulator):
 
 
 class Steered(ec.Modulator):
-    """Passes on what is above a shared number."""
+    """Passes on what is above a shared number; None has it take the newest one."""
 
     def __init__(self, view: View) -> None:
         self.view = view
 
     def enqueue(self, event: Any) -> None:
-        if event > self.view.low:
+        if event is None:
+            self.view.pull()
+        elif event > self.view.low:
             self.emit(event)
 
 
@@ -58,16 +65,34 @@ class Stuck(ec.FIFOModulator):
             pass
 
 
-class EagerProducer(Producer):
-    """See `Producer`."""
+class EagerParty(Producer, Consumer):
+    """A process that produces and lets all modulators in, or consumes with modulators, or both."""
+
+    def __init__(self, namespace: str, seed: int = 0) -> None:
+        super().__init__(namespace, seed)
+        self._eager: dict[str, Any] = {}
+        # What is installed with a package goes by its name, and sandboxes can't import this one: its modulators are
+        # shipped as those of a program are.
+        for module in (View.__module__, __name__):
+            cloudpickle.register_pickle_by_value(sys.modules[module])
+
+    # ---- producing ----
 
     def open_admitting(self, name: str) -> None:
         """Make a producer that lets modulators in."""
         self._producers[name] = ec.channel(name).producer(admission=ADMISSION)
 
-    def close_one(self, name: str) -> None:
-        """Close one of them."""
-        self._producers.pop(name).close()
+    def prepare(self, make: Callable[[], list[list[Any]]]) -> int:
+        """Make the events that `publish_prepared` publishes, a list for each call: how many there are."""
+        self._prepared = make()
+        return sum(map(len, self._prepared))
+
+    def publish_prepared(self, name: str) -> None:
+        """Publish them, until all have arrived."""
+        producer = self._producers[name]
+        for events in self._prepared:
+            producer.publish_many(events)
+        producer.drain(timeout=DRAIN_SECONDS)
 
     def publish_one(self, name: str, event: Any) -> None:
         """One event."""
@@ -89,13 +114,7 @@ class EagerProducer(Producer):
         """All processes below this one: the zygote, and the sandboxes."""
         return [child.pid for child in psutil.Process(os.getpid()).children(recursive=True)]
 
-
-class EagerConsumer(Consumer):
-    """See `Consumer`."""
-
-    def __init__(self, namespace: str) -> None:
-        super().__init__(namespace)
-        self._eager: dict[str, Any] = {}
+    # ---- consuming ----
 
     def subscribe_eagerly(self, name: str, modulator: Any, tier: str | None) -> float:
         """Count what a modulator passes on; the seconds that `subscribe` took."""
@@ -107,24 +126,67 @@ class EagerConsumer(Consumer):
             self._eager[name] = channel.subscribe(self.handle, modulator=modulator, tier=tier)
         return time.perf_counter() - began
 
+    def filter_here(self, name: str, modulator: Any) -> None:
+        """Count what the modulator passes on, with the same code at this end: in the handler."""
+        modulator.emit = self.handle
+        self._eager[name] = ec.channel(name).subscribe(modulator.enqueue)
+
+    def install_seconds(self, name: str, content: Any, tier: str, times: int) -> tuple[list[float], list[float]]:
+        """How long `subscribe` with a modulator takes, so often, and `reset` to another one."""
+        installs, replacements = [], []
+        for number in range(times):
+            installs.append(self.subscribe_eagerly(name, Carrying(number, content), tier))
+            began = time.perf_counter()
+            self._eager[name].reset(Carrying(-1 - number, content), tier=tier)
+            replacements.append(time.perf_counter() - began)
+            self.close_one(name)
+        return installs, replacements
+
+    def drain_one(self, name: str) -> None:
+        """Return when all that one subscription received is handled."""
+        self._eager[name].drain(timeout=DRAIN_SECONDS)
+
+    def close_one(self, name: str) -> None:
+        """Close what is open here on a channel."""
+        for each in (self._eager.pop(name, None), self._producers.pop(name, None)):
+            if each is not None:
+                each.close()
+
+    # ---- shared objects ----
+
     def steer(self, name: str, tier: str) -> None:
         """Subscribe with a modulator that has a copy of a shared object of this process."""
         self._view = View()
         self.subscribe_eagerly(name, Steered(self._view), tier)
 
-    def publish_shared_seconds(self, times: int) -> float:
-        """Seconds of setting a field of the shared object and publishing it."""
-        return timed_publishes(self._view, times)
+    def pull_when_told(self, orders: str, name: str | None) -> None:
+        """Take the newest version for each event of `orders`: in the copy here, or in the modulators at a producer."""
 
-    def reset_seconds(self, name: str, numbers: list[int], tier: str) -> list[float]:
-        """How long it takes to replace the modulator by another one, and that by another."""
-        seconds = []
-        for number in numbers:
-            began = time.perf_counter()
-            self._eager[name].reset(Hundred(number), tier=tier)
-            seconds.append(time.perf_counter() - began)
-        return seconds
+        def pull(event: Any) -> None:
+            if name is None:
+                self._view.pull()
+            else:
+                self._producers[name].deliver(None).result(timeout=DRAIN_SECONDS)
 
-    def close_one(self, name: str) -> None:
-        """Close one subscription."""
-        self._eager.pop(name).close()
+        self._eager[orders] = ec.channel(orders).subscribe(pull)
+
+    def publish_and_order_seconds(self, orders: str, times: int) -> float:
+        """Seconds of publishing the shared object lazily, until all who were then told to have pulled it."""
+        self._view.policy = "lazy"
+        began = time.perf_counter()
+        for number in range(times):
+            self._view.low = float(number)
+            self._view.publish()
+            self._producers[orders].deliver(None).result(timeout=DRAIN_SECONDS)
+        return (time.perf_counter() - began) / times
+
+    # ---- what it all costs ----
+
+    def concentrator(self) -> int:
+        """The id of the process of this node's concentrator."""
+        here = ray.get_runtime_context().get_node_id()
+        return next(part.pid for part in ec.status().concentrators if part.node_id.startswith(here[:16]))
+
+    def all_bytes_between_nodes(self) -> int:
+        """What has gone from node to node, all that belongs to the protocol included."""
+        return sum(part.bytes_between_nodes for part in ec.status().concentrators)

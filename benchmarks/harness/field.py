@@ -6,11 +6,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import ray
+from echannel_ray.benchmarks.harness.parties import Consumer, Producer
+from echannel_ray.benchmarks.harness.pinning import place
+from echannel_ray.benchmarks.harness.samples import Plan
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-from benchmarks.harness.parties import Consumer, Producer
-from benchmarks.harness.pinning import place
-from benchmarks.harness.samples import Plan
 
 if TYPE_CHECKING:
     from typing_extensions import Self

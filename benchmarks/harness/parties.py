@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count, cycle, islice
 from typing import Any
 
+from echannel_ray.benchmarks.harness import payloads
+
 import echannel_ray as ec
-from benchmarks.harness import payloads
 
 DRAIN_SECONDS = 60.0
 OPENING_THREADS = 16

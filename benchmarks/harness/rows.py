@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from benchmarks.harness.samples import Samples
+from echannel_ray.benchmarks.harness.samples import Samples
 
-Verdict = Literal["met", "missed", "failed", ""]
+Verdict = Literal["met", "missed", "failed", "skipped", ""]
+MAX_SPREAD = 0.25  # what varies by more from round to round was disturbed
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,19 @@ def at_least(limit: float) -> Goal:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A plot, of the rows that name it: our figures as one line or several, their baselines' as others."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    log_x: bool = False
+    log_y: bool = False
+    paper: str = ""  # the figure or table that it repeats: "JECho, figure 4"
+
+
+@dataclass(frozen=True)
 class Row:
     """One figure. Without a goal it is there for information."""
 
@@ -44,17 +59,45 @@ class Row:
     goal: Goal | None = None
     note: str = ""
     error: str = ""
+    figure: str = ""  # the plot that it is a point of: at `x`, on our line `series` and on the baseline's
+    x: float = 0.0
+    series: str = "echannel_ray"
 
     @property
     def ratio(self) -> float | None:
         """Our figure as a multiple of the baseline's."""
-        return self.ours.best / self.baseline.best if self.baseline and self.baseline.best else None
+        if not self.ours.values or self.baseline is None or not self.baseline.values or not self.baseline.best:
+            return None
+        return self.ours.best / self.baseline.best
+
+    @property
+    def deficit(self) -> float | None:
+        """How much better the baseline is than we are, as a share of its figure or ours; negative where it is not."""
+        if self.ratio is None:
+            return None
+        if self.ours.higher_is_better:
+            return 1 / self.ratio - 1 if self.ratio else math.inf
+        return self.ratio - 1
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the baseline is better by more than our figure varies."""
+        return self.deficit is not None and self.deficit > self.ours.spread
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why not to trust this figure."""
+        sides = {"spread": self.ours, "the baseline's spread": self.baseline}
+        spreads = {name: side.spread for name, side in sides.items() if side is not None and side.values}
+        return [f"{name} is {spread:.0%}" for name, spread in spreads.items() if spread > MAX_SPREAD]
 
     @property
     def verdict(self) -> Verdict:
         """Whether the goal is met."""
         if self.error:
             return "failed"
+        if not self.ours.values:
+            return "skipped"
         if self.goal is None:
             return ""
         figure = self.ours.best if self.ratio is None else self.ratio
@@ -64,16 +107,25 @@ class Row:
         """For JSON, all samples included."""
         return {
             **asdict(self),
-            "best": self.ours.best if self.ours.values else None,
-            "spread": self.ours.spread if self.ours.values else None,
-            "baseline_best": self.baseline.best if self.baseline else None,
-            "baseline_spread": self.baseline.spread if self.baseline else None,
+            **_summary("", self.ours),
+            **_summary("baseline_", self.baseline),
             "ratio": self.ratio,
             "verdict": self.verdict,
+            "doubts": self.doubts,
         }
+
+
+def _summary(prefix: str, samples: Samples | None) -> dict[str, float | None]:
+    there = samples if samples is not None and samples.values else None
+    return {f"{prefix}{name}": getattr(there, name, None) for name in ("best", "median", "spread")}
 
 
 def failure(measure: str, error: BaseException) -> Row:
     """The row of an experiment that could not be finished; Ray puts the cause on the last line of its errors."""
     cause = (str(error).strip().splitlines() or [""])[-1]
     return Row(measure, "", Samples("", True), error=f"{type(error).__name__}: {cause}"[:300])
+
+
+def skipped(what: str, why: str) -> Row:
+    """The row of a baseline that can't run here; `why` says what would let it."""
+    return Row(what, "", Samples("", True), note=why)

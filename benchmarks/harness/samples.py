@@ -6,6 +6,7 @@ Absolute times mean nothing from run to run on a shared machine; what disturbs o
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -44,6 +45,11 @@ class Samples:
     def best(self) -> float:
         """The figure that counts."""
         return max(self.values) if self.higher_is_better else min(self.values)
+
+    @property
+    def median(self) -> float:
+        """What half of the rounds were better than: for readers who doubt the best."""
+        return statistics.median(self.values)
 
     @property
     def spread(self) -> float:

@@ -6,10 +6,11 @@ import time
 from itertools import cycle, islice
 from typing import Any
 
+from echannel_ray.benchmarks.harness import records
+from echannel_ray.benchmarks.harness.field import Field, answer
+from echannel_ray.benchmarks.harness.parties import DRAIN_SECONDS, Consumer, Producer
+
 import echannel_ray as ec
-from benchmarks.harness import records
-from benchmarks.harness.field import Field, answer
-from benchmarks.harness.parties import DRAIN_SECONDS, Consumer, Producer
 
 ARRAY_RECORDS = 12_600  # as many of each price, and some blocks
 LARGE_RECORDS = 48
