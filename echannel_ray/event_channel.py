@@ -159,7 +159,6 @@ class EventChannel:
         session = self._session()
         derived = self._key()
         definition = self._defined()
-        packing = options.packing_of(definition.options)
         endpoint = session.endpoint
         records = None
         if definition.type_schema:
@@ -171,8 +170,7 @@ class EventChannel:
             definition.incarnation,
             overflow,
             options.DEFAULT_WINDOW_BYTES,
-            packing.degree,
-            packing.interval_seconds,
+            options.packing_of(definition.options),
             derived,
             admission,
             services,

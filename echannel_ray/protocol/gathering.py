@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from echannel_ray.protocol.frames import CHUNK_BYTES
+from echannel_ray.protocol.frames import CHUNK_BYTES, MAX_PACK_BYTES
 from echannel_ray.protocol.kinds import GAP, NOTICE, PLAIN, as_wire
+from echannel_ray.protocol.packing import Packing, Policy, policy_of
 
 
 class Columns(NamedTuple):
@@ -79,8 +80,9 @@ class Gather:
     """
 
     __slots__ = (
-        "_after_large", "_run_start", "control", "counts", "due_at", "events", "firsts", "gathered_bytes", "has_large",
-        "kind", "kinds", "marks", "stream", "stream_of_route", "streams", "was_left",
+        "_after_large", "_run_start", "began_at", "control", "counts", "due_at", "due_by", "events", "firsts",
+        "gathered_bytes", "has_large", "kind", "kinds", "marks", "policies", "stream", "stream_of_route", "streams",
+        "was_left",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -88,6 +90,7 @@ class Gather:
         self.kind = PLAIN
         self.stream_of_route: dict[int, Any] = {}  # of the routes that the flow has declared
         self._run_start = 0
+        self.policies: dict[Packing, Policy] = {}  # of its channels
         self._reset()
 
     def _reset(self) -> None:
@@ -98,14 +101,34 @@ class Gather:
         self.marks: list[int] = []
         self.kinds: list[int] = []
         self.events: list[Any] = []
-        self.gathered_bytes = 0  # of the events that did not come by the hot path
+        self.gathered_bytes = 0  # of its events
         self._after_large = False
         self.has_large = False  # whether there is one that is to travel in chunks
         self.was_left = False  # whether a stream has gone on to another flow since; see `Sender._leave`
-        self.due_at = 0.0  # when the pack must leave at the latest; 0 until the first event has set it
+        self.began_at = 0.0  # when its first event came; 0 until somebody has looked
+        self.due_at = 0.0  # when it must leave at the latest
+        self.due_by: Policy | None = None  # which said so last
 
     def __bool__(self) -> bool:
         return bool(self.events or self.control)
+
+    def policy(self, packing: Packing) -> Policy:
+        """The policy of this flow for channels with these options."""
+        found = self.policies.get(packing)
+        if found is None:
+            found = self.policies[packing] = policy_of(packing)
+        return found
+
+    def see_off(self, policy: Policy, now: float) -> bool:
+        """An event was gathered that is under this policy. Whether the pack leaves now; else `due_at` says when."""
+        if len(self.events) >= policy.degree or self.gathered_bytes >= MAX_PACK_BYTES:
+            return True
+        if self.due_by is not policy:
+            due_at = policy.due_at(now)
+            self.due_at = due_at if self.due_by is None else min(self.due_at, due_at)
+            self.due_by = policy
+            self.began_at = self.began_at or now
+        return self.due_at <= now
 
     def turn(self, stream: Any, kind: int) -> None:
         """Close the open run; the events appended from now on are of this stream and kind."""

@@ -62,9 +62,9 @@ class Sender:
 
     # ---- streams and membership ----
 
-    def open_stream(self, channel: str, overflow: str, window_bytes: int, max_degree: int) -> SenderStream:
+    def open_stream(self, channel: str, overflow: str, window_bytes: int) -> SenderStream:
         """A producer was made."""
-        stream = SenderStream(self._next_stream, channel, overflow, window_bytes, max_degree)
+        stream = SenderStream(self._next_stream, channel, overflow, window_bytes)
         self.streams[stream.number] = stream
         self._next_stream += 1
         return stream

@@ -113,13 +113,12 @@ class Recipient:
 class SenderStream:
     """What one producer puts on one channel, or on one derived channel."""
 
-    def __init__(self, number: int, channel: str, overflow: str, window_bytes: int, max_degree: int) -> None:
+    def __init__(self, number: int, channel: str, overflow: str, window_bytes: int) -> None:
         self.number = number
         self.channel = channel
         self.producer = number  # of a derived channel's: the number of the one that its events come from
         self.overflow = overflow
         self.window_bytes = window_bytes
-        self.max_degree = max_degree
         self.next_sequence = 1
         self.published_bytes = 0
         self.limit_bytes = NEVER

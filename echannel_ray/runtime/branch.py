@@ -126,7 +126,7 @@ class Host:
 class Branch:
     """See above."""
 
-    def __init__(self, publisher: Publisher, derived: Derived, window_bytes: int, max_degree: int) -> None:
+    def __init__(self, publisher: Publisher, derived: Derived, window_bytes: int) -> None:
         self.publisher = publisher
         self.endpoint = publisher.endpoint
         self.derived = derived
@@ -143,8 +143,7 @@ class Branch:
             publisher.channel,
             publisher.stream.overflow,
             window_bytes,
-            max_degree,
-            publisher.interval_seconds,
+            publisher.outlet.packing,
             publisher.records.emitted if publisher.records is not None else encode,
         )
         # Consumers know its events as those of the producer, wherever they pass.

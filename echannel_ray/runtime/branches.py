@@ -180,7 +180,7 @@ class Branches:
     def _open(self, derived: Derived) -> Branch:
         publisher = self._publisher
         with self._endpoint.lock:
-            return Branch(publisher, derived, publisher.stream.window_bytes, publisher.stream.max_degree)
+            return Branch(publisher, derived, publisher.stream.window_bytes)
 
     def _install(self, branch: Branch) -> None:
         shipment = branch.derived.shipment

@@ -30,6 +30,9 @@ _IDLE_TICKS = 50
 # A leader that is in one handler at this many ticks loses the lead.
 _PATIENCE_TICKS = 2
 _MAX_IDLE_THREADS = 4
+# What is due so soon is not slept for.
+EARLY_SECONDS = 50e-6
+_NEVER = float("inf")
 
 
 class Runnable(Protocol):
@@ -67,6 +70,9 @@ class Link(Protocol):
 
     def tick(self) -> bool:
         """A few milliseconds have passed; True when there is more to do soon."""
+
+    def depart(self, now: float) -> None:
+        """The time that was given to `depart_at` has come."""
 
     def idle_seconds(self) -> float:
         """How long the ticker may sleep when `tick` had nothing to do."""
@@ -138,6 +144,8 @@ class Crew:
         self.ticks = 0
         self._tick_wake = threading.Lock()
         self._tick_wake.acquire()
+        self._departs_at = _NEVER
+        self._wakes_at = 0.0  # when the ticker looks again by itself
         self._ticker = threading.Thread(target=self._tick_loop, name=f"{name}-ticker", daemon=True)
 
     def start(self) -> None:
@@ -339,6 +347,16 @@ class Crew:
     def wake_ticker(self) -> None:
         """There is something to do in a few milliseconds."""
         self.ticking = True
+        self._wake()
+
+    def depart_at(self, due_at: float) -> None:
+        """Have `Link.depart` called at this time, or at an earlier one that was asked for."""
+        if due_at < self._departs_at:
+            self._departs_at = due_at
+            if due_at < self._wakes_at:
+                self._wake()
+
+    def _wake(self) -> None:
         try:
             self._tick_wake.release()
         except RuntimeError:
@@ -346,18 +364,42 @@ class Crew:
 
     def _tick_loop(self) -> None:
         idle_ticks = 0
-        wake = self._tick_wake
         while not self._closed:
             if idle_ticks < _IDLE_TICKS:
-                wake.acquire(timeout=TICK_SECONDS)
+                self._sleep(TICK_SECONDS)
             else:
                 self.ticking = False
                 # Again after `ticking` was cleared: what came between found it set, and woke nobody.
                 if not self._tick():
-                    wake.acquire(timeout=self._link.idle_seconds())
+                    self._sleep(self._link.idle_seconds())
                 self.ticking = True
                 idle_ticks = _IDLE_TICKS - 1
             idle_ticks = 0 if self._tick() else idle_ticks + 1
+
+    def _sleep(self, seconds: float) -> None:
+        """Until the next tick; what has to leave before that leaves in time."""
+        now = time.monotonic()
+        end = now + seconds
+        while not self._closed:
+            # First this, then a look at `_departs_at`: who sets that looks at this afterwards.
+            self._wakes_at = end
+            until = min(end, self._departs_at)
+            woken = until > now and self._tick_wake.acquire(timeout=until - now)
+            self._wakes_at = 0.0
+            now = time.monotonic()
+            if self._departs_at <= now + EARLY_SECONDS:
+                self._departs_at = _NEVER
+                self._depart(now)
+            elif woken and self.ticking and seconds > TICK_SECONDS:
+                return  # `wake_ticker`
+            if now >= end:
+                return
+
+    def _depart(self, now: float) -> None:
+        try:
+            self._link.depart(now)
+        except Exception:
+            logger.exception("the ticker goes on after an error")
 
     def _tick(self) -> bool:
         """Whether there is more to do soon."""

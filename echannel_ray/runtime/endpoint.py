@@ -29,7 +29,7 @@ from echannel_ray.protocol.sending import Sender
 from echannel_ray.runtime.bell import Bell
 from echannel_ray.runtime.by_channel import ByChannel
 from echannel_ray.runtime.calls import Calls
-from echannel_ray.runtime.crew import TICK_SECONDS, Crew, Errand
+from echannel_ray.runtime.crew import EARLY_SECONDS, TICK_SECONDS, Crew, Errand
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.derivations import Derivations
 from echannel_ray.runtime.incoming import Incoming
@@ -323,6 +323,14 @@ class Endpoint:
             self._end_deleted(self._deleted.pop())
         return busy
 
+    def depart(self, now: float) -> None:
+        """See `crew.Link`: packs leave whose time has come."""
+        with self.lock:
+            if self.armed and min(each.outlet.packing.interval_seconds for each in self.armed) < TICK_SECONDS:
+                self._absorb(now)
+            self._flush_due(now)
+        self.outgoing.write()
+
     def _end_deleted(self, mailbox: Mailbox) -> None:
         mailbox.deleted = True
         self.close_mailbox(mailbox)
@@ -336,11 +344,13 @@ class Endpoint:
             return self._idle_seconds()
 
     def _idle_seconds(self) -> float:
-        kept = any(flow.kept for flow in self.sender.flows.values())
+        flows = self.sender.flows.values()
+        kept = any(flow.kept for flow in flows)
         # Never for good: a thread that found its producer armed may append after the tick that disarmed it.
         waits = self.deliveries or self.blocked_publishers or self.draining or self.calls.is_waiting
         waits = waits or any(stream.waits_for_credit() for stream in self.sender.streams.values())
-        return self.timers.shortened(0.05 if kept or waits else 0.5, time.monotonic())
+        # What left at once woke nobody: its loss must not go unnoticed for long.
+        return self.timers.shortened(0.05 if kept or waits else 0.1 if flows else 0.5, time.monotonic())
 
     def _absorb(self, now: float) -> bool:
         """Take in what armed producers have appended since the last tick; disarm those that have nothing to say."""
@@ -351,7 +361,10 @@ class Endpoint:
                 gather = publisher.stream.gather
                 if gather:
                     # Some of it has waited for a tick already.
-                    gather.due_at = min(gather.due_at, now + publisher.interval_seconds - TICK_SECONDS)
+                    interval = publisher.outlet.packing.interval_seconds
+                    gather.due_at = min(gather.due_at, now + interval - TICK_SECONDS)
+                if publisher.has_little():
+                    publisher.disarm()
             elif not publisher.disarm():
                 del self.armed[publisher]
         return there_was
@@ -361,9 +374,10 @@ class Endpoint:
         # A copy: when the last chunk of a large event leaves, a recipient that lagged may get another flow.
         for number, gather in [*self.sender.gathers.items()]:
             if gather:
-                if gather.due_at <= now:
+                if gather.due_at <= now + EARLY_SECONDS:
                     self.outgoing.flush(self.sender.flows[number])
                 else:
+                    self.crew.depart_at(gather.due_at)
                     waiting = True
         return waiting
 
@@ -373,7 +387,7 @@ class Endpoint:
             publisher.absorb()
         gathers = self.sender.gathers
         started = [number for number, gather in gathers.items() if gather]
-        for number in sorted(started, key=lambda number: gathers[number].due_at) if len(started) > 1 else started:
+        for number in sorted(started, key=lambda number: gathers[number].began_at) if len(started) > 1 else started:
             self.outgoing.flush(self.sender.flows[number])
 
     def _look_after_flows(self, now: float) -> bool:
@@ -569,10 +583,13 @@ class Endpoint:
             sums["blocked_producers"] += publisher.is_blocked
         for mailbox in self.mailboxes.on(channel):
             add_up(sums, mailbox.totals())
-        # By link: here, the one between this process and its concentrator. What has left without packs is not counted.
-        packs = sums["packs_sent"]
-        degree = {f"{self.id:016x}": round(sums["events_published"] / packs, 1)} if packs else {}
-        return {**sums, "packing_degree": degree}
+        return {**sums, "packing_degree": self._packing_degrees(channel)}
+
+    def _packing_degrees(self, channel: str) -> dict[str, float]:
+        """How many events are in a pack of each link that carries the channel from here, of late."""
+        streams = [outlet.stream for publisher in self.publishers.on(channel) for outlet in publisher.outlets()]
+        flows = {route.flow for stream in streams for route in stream.routes()}
+        return {f"{self.id:016x}-{flow.number}": round(flow.packed, 1) for flow in flows if flow.last_sent}
 
     def endpoint_gone(self, endpoint: int) -> None:
         """Another process has died or left; under the lock."""

@@ -71,6 +71,7 @@ class Outgoing:
         self._endpoint = endpoint
         self._outbox: deque[Buffer] = deque()
         self._waiting: dict[FlowSender, deque[Waiting]] = {}
+        self._write_seconds = 0.0  # that the last write took for each pack
         self.packs_sent = 0
         self.bytes_sent = 0
 
@@ -81,6 +82,7 @@ class Outgoing:
         gather = self._endpoint.sender.gathers[flow.number]
         if not gather:
             return
+        began = time.monotonic()
         if self._endpoint.sender.new_flows:
             self.declare_new_flows()
         # What a member that died had not handled, say, may be much more than a pack.
@@ -93,6 +95,12 @@ class Outgoing:
             body = _encode(columns, gathered_bytes)
             self._pack(flow, body, 0)
             self._count(flow, columns, sum(map(len, body)))
+        left_at = time.monotonic()
+        events = len(columns.events)
+        for policy in gather.policies.values():
+            policy.left(left_at, events, gathered_bytes, left_at - began + self._write_seconds)
+        if events:
+            flow.packed += (events - flow.packed) / 8
 
     def _count(self, flow: FlowSender, columns: Columns, size_bytes: int) -> None:
         """For the statistics: each stream's share of a pack."""
@@ -213,7 +221,9 @@ class Outgoing:
                     break  # cleared meanwhile
                 parts.append(part)
                 size += len(part)
+            began = time.monotonic()
             taken = connection.send(parts)
+            self._write_seconds = 2 * (time.monotonic() - began) / len(parts)  # a pack has two parts, as a rule
             self.bytes_sent += size
             while taken < size:
                 size -= taken

@@ -14,7 +14,8 @@ from echannel_ray.formats.events import BUFFERS, NOTICE, OVERHEAD_BYTES, PICKLED
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.gathering import Gather
 from echannel_ray.protocol.messages import Consumer
-from echannel_ray.protocol.streams import Recipient
+from echannel_ray.protocol.packing import Packing, Policy, policy_of
+from echannel_ray.protocol.streams import Recipient, Route
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.local import hand_over, hand_over_block
 from echannel_ray.runtime.mailbox import Gap, LocalGap, Mailbox, producer_name
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
 
 MAX_EVENT_BYTES = (2 << 30) + (1 << 20)  # 2 GiB, and what serialising adds
-# Above this an event takes the long way, where packs are bounded by bytes; below, the degree bounds them.
-SMALL_BYTES = 1024
+# Above this an event takes the long way.
+SMALL_BYTES = 16 << 10
+_LEAST_SMALL_BYTES = 128  # with more, a pack may be full of bytes before it is of events
 
 Encoded = tuple[int, Any, int]
 
@@ -39,18 +41,19 @@ class Outlet:
         channel: str,
         overflow: str,
         window_bytes: int,
-        max_degree: int,
-        interval_seconds: float,
+        packing: Packing,
         encode: Callable[[Any], Encoded],
     ) -> None:
         self.endpoint = endpoint
         self.encode = encode
-        self.interval_seconds = interval_seconds
+        self.packing = packing
         self.local: tuple[Mailbox, ...] = ()
         self.turns: dict[int, int] = {}  # of the local consumers' pairs, by their numbers
         self.held: deque[tuple[int, Callable[[], object]]] = deque()  # what goes out behind a large event that leaves
         self.backlog_bytes = 0  # that wait for a modulator: its consumers' window counts them
-        self.stream = endpoint.sender.open_stream(channel, overflow, window_bytes, max_degree)
+        self.stream = endpoint.sender.open_stream(channel, overflow, window_bytes)
+        self._gather: Gather | None = None  # of the link that `_policy` is for
+        self._policy = policy_of(packing)
         self.name = producer_name(endpoint.id, self.stream.number)
 
     @property
@@ -76,29 +79,41 @@ class Outlet:
             return
         gather = stream.gather
         assert gather is not None
+        policy = self.policy
         each_bytes, rest_bytes = divmod(size_bytes, len(taken))
         start = 0
         while start < len(taken):  # pack by pack: a little too many must not make two small ones
             if gather.stream is not stream or gather.kind != kind:
-                self.turn(gather, kind)
-            room = max(1, stream.max_degree - len(gather.events))
+                gather.turn(stream, kind)
+            room = max(1, policy.degree - len(gather.events))
+            if each_bytes > _LEAST_SMALL_BYTES:
+                room = min(room, frames.MAX_PACK_BYTES // each_bytes)
             part = taken[start : start + room]
             start += len(part)
-            stream.published_bytes += each_bytes * len(part) + (rest_bytes if start == len(taken) else 0)
+            part_bytes = each_bytes * len(part) + (rest_bytes if start == len(taken) else 0)
+            stream.published_bytes += part_bytes
+            gather.gathered_bytes += part_bytes
             gather.events += part  # never the list itself: modulators may have it too
-            if len(gather.events) >= stream.max_degree:
-                self.endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
+            self.see_off(stream.route)  # type: ignore[arg-type]
 
-    def turn(self, gather: Gather, kind: int) -> None:
-        """The events appended from now on are ours."""
-        gather.turn(self.stream, kind)
-        self._see_to_departure(gather)
+    @property
+    def policy(self) -> Policy:
+        """When our packs leave, as the link that we have now would have it."""
+        gather = self.stream.gather
+        if gather is not self._gather and gather is not None:
+            self._gather = gather
+            self._policy = gather.policy(self.packing)
+        return self._policy
 
-    def _see_to_departure(self, gather: Gather) -> None:
-        if not gather.due_at:
-            gather.due_at = time.monotonic() + self.interval_seconds
-            if not self.endpoint.crew.ticking:
-                self.endpoint.crew.wake_ticker()
+    def see_off(self, route: Route) -> bool:
+        """Something was gathered: the pack leaves now, or when its time has come. Whether it has left."""
+        gather = route.gather
+        policy = self.policy if gather is self.stream.gather else gather.policy(self.packing)
+        if gather.see_off(policy, time.monotonic()):
+            self.endpoint.outgoing.flush(route.flow)
+            return True
+        self.endpoint.crew.depart_at(gather.due_at)
+        return False
 
     def needs_record(self, event: Any) -> bool:
         """Whether a consumer of this process gets something else than the event itself."""
@@ -167,10 +182,7 @@ class Outlet:
             return True
         for route in stream.routes() if special or stream.laggards else (stream.route,):
             if route is not None and route.gather:
-                self._see_to_departure(route.gather)
-                is_full = len(route.gather.events) >= stream.max_degree
-                if is_full or route.gather.gathered_bytes >= frames.MAX_PACK_BYTES:
-                    endpoint.outgoing.flush(route.flow)
+                self.see_off(route)
         return not dropped and accepted == len(self.local)
 
     def drop(self, count: int) -> None:
@@ -218,7 +230,7 @@ class Outlet:
         for mailbox in self.local:
             mailbox.tell(error)
         if self.stream.route is not None and self.stream.route.gather:
-            self._see_to_departure(self.stream.route.gather)
+            self.see_off(self.stream.route)
 
     # ---- consumers ----
 

@@ -14,6 +14,7 @@ from echannel_ray.formats.events import OVERHEAD_BYTES, PICKLED, PLAIN, RECORD, 
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.protocol.kinds import wire_kind
 from echannel_ray.protocol.messages import Membership, UnregisterProducer
+from echannel_ray.protocol.packing import Packing
 from echannel_ray.protocol.streams import NEVER, RAISE
 from echannel_ray.runtime.branch import Chunk
 from echannel_ray.runtime.branches import Branches
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     from echannel_ray.runtime.inline import InlineHost
     from echannel_ray.runtime.typed import RecordEncoder
 
-_LARGEST_SMALL_BYTES = SMALL_BYTES + OVERHEAD_BYTES
+_LEAST_ARMED_BYTES = 1024 + OVERHEAD_BYTES
 _FREQUENT_TICKS = 3
-# Where nobody but modulators gets what is published, no pack bounds what they get at once.
+# Where nobody but modulators gets what is published, no pack bounds what they get at once, and no link's load says when
+# to gather.
 _MOST_TO_MODULATORS = 1023
+_MANY_IN_A_TICK = 8
 
 
 class Publisher:
@@ -47,8 +50,7 @@ class Publisher:
         incarnation: int,
         overflow: str,
         window_bytes: int,
-        max_degree: int,
-        interval_seconds: float,
+        packing: Packing,
         derived: str = "",
         admission: Admission | None = None,
         services: Mapping[Any, Any] | None = None,
@@ -62,21 +64,23 @@ class Publisher:
         self.channel = channel
         self.incarnation = incarnation
         self.derived = derived  # it publishes straight into this derived channel
-        self.interval_seconds = interval_seconds
         self.admission = admission or Admission()
         self.branches = Branches(self)
         self.has_branches = False  # what `branches` would say, without the call: each event asks
         self.is_halted = False  # while consumers go over to other modulators
         self._gathered_at_tick = -_FREQUENT_TICKS
+        self._gathered_in_tick = 0
+        self._absorbed = 0  # since the last tick
         self._plain: list[bytes] = []  # published the short way, and not yet absorbed
         # Those of other kinds, a list for each: who appends late, when we are armed for another, must not mix them.
         self._lists: dict[int, list[bytes]] = {PICKLED: []}
         self._encoded = (PICKLED, self._lists[PICKLED])  # that of the kind that we were armed for last
         self._plain_room = self._encoded_room = 0  # how many events may be in these two lists; at most one is not 0
+        self._armed_bytes = 0  # how large each of them may be
         self._direct: InlineHost | None = None  # which gets objects at once, without a lock of ours
         self._lock = endpoint.lock
         with self._lock:
-            self.outlet = Outlet(endpoint, channel, overflow, window_bytes, max_degree, interval_seconds, self.encode)
+            self.outlet = Outlet(endpoint, channel, overflow, window_bytes, packing, self.encode)
             self.stream = self.outlet.stream
             endpoint.publishers[self.stream.number] = self
         self.room = Room(self)
@@ -94,7 +98,7 @@ class Publisher:
         # A producer that is *armed* (see `_arm`) only appends: an append is atomic, so it needs no lock.
         if type(event) is bytes:
             pending = self._plain
-            if len(pending) < self._plain_room and len(event) <= SMALL_BYTES:
+            if len(pending) < self._plain_room and len(event) <= self._armed_bytes:
                 pending.append(event)
                 return True
             return self._gather(event, timeout, PLAIN, event, len(event) + OVERHEAD_BYTES)
@@ -105,7 +109,7 @@ class Publisher:
             return self.publish_encoded(event, timeout)  # type: ignore[no-any-return]
         kind, payload, size = self.encode(event)
         armed_kind, pending = self._encoded
-        if kind == armed_kind and len(pending) < self._encoded_room and size <= SMALL_BYTES:
+        if kind == armed_kind and len(pending) < self._encoded_room and size <= self._armed_bytes:
             pending.append(payload)
             return True
         return self._gather(event, timeout, kind, payload, size)
@@ -114,7 +118,7 @@ class Publisher:
         """Add the event to the pack that is being gathered; the usual way of a producer that is not armed."""
         stream = self.stream
         endpoint = self.endpoint
-        full = taken = False
+        has_left = taken = False
         if kind == PLAIN and self.records is not None:
             self.records.ready(event)  # which raises: bytes are no record
         with self._lock:
@@ -122,38 +126,36 @@ class Publisher:
                 self.absorb()
             published = stream.published_bytes + size
             if self.has_branches and size <= SMALL_BYTES:
-                taken = self._append_again(kind, payload)
+                taken = self._append_again(kind, payload, size)
             if taken or published > stream.limit_bytes or size > SMALL_BYTES or self.has_branches:
                 gather = None
             else:
                 gather = stream.gather
                 if gather.stream is not stream or gather.kind != kind:  # type: ignore[union-attr]
-                    self.outlet.turn(gather, kind)  # type: ignore[arg-type]
+                    gather.turn(stream, kind)  # type: ignore[union-attr]
                 stream.published_bytes = published
-                events = gather.events  # type: ignore[union-attr]
-                events.append(payload)
-                full = len(events) >= stream.max_degree
-                if full:
-                    endpoint.outgoing.flush(stream.route.flow)  # type: ignore[union-attr]
-                self._arm(kind)
+                gather.events.append(payload)  # type: ignore[union-attr]
+                gather.gathered_bytes += size  # type: ignore[union-attr]
+                has_left = self.outlet.see_off(stream.route)  # type: ignore[arg-type]
+                self._arm(kind, size)
         if taken:
             endpoint.outgoing.write()
             self.branches.advance()
             return True
         if gather is None:
             return self.publish_encoded(event, timeout, (kind, payload, size))  # type: ignore[no-any-return]
-        if full:
+        if has_left:
             endpoint.outgoing.write()
         return True
 
     # ---- the short way ----
 
-    def _append_again(self, kind: int, payload: Any) -> bool:
+    def _append_again(self, kind: int, payload: Any, size: int) -> bool:
         """What was appended is on its way to modulators: arm again, and begin with this event. Whether it was taken."""
         self.check_open()
         if self.is_halted or type(payload) is not bytes or not self.branches.may_arm(kind):
             return False
-        self._arm(kind)
+        self._arm(kind, size)
         if kind == PLAIN and self._plain_room:
             self._plain.append(payload)
         elif kind == self._encoded[0] and self._encoded_room:
@@ -162,20 +164,24 @@ class Publisher:
             return False
         return True
 
-    def _arm(self, kind: int) -> None:
-        """Let `publish` append so many events of this kind without asking: to a full pack, if the window has room for
-        that.
+    def _arm(self, kind: int, size: int) -> None:
+        """Let `publish` append so many events of this kind, and of about this size, without asking: to a full pack, if
+        the window has room for that.
 
         Only for a producer that publishes in every few ticks: to look after thousands that seldom do would cost more.
         """
         crew = self.endpoint.crew
-        is_frequent = crew.ticks - self._gathered_at_tick < _FREQUENT_TICKS
+        ticks = crew.ticks - self._gathered_at_tick
+        is_frequent = ticks < _FREQUENT_TICKS
         self._gathered_at_tick = crew.ticks
+        self._gathered_in_tick = 1 if ticks else self._gathered_in_tick + 1
         if is_frequent and crew.ticking:
             # With too large a size, what is left of a window would be used in ever smaller steps.
-            room = self._room_for(self._sizes.get(kind, _LARGEST_SMALL_BYTES))
+            armed_bytes = self._sizes.get(kind) or max(_LEAST_ARMED_BYTES, 1 << (size - 1).bit_length())
+            room = self._room_for(armed_bytes)
             self.disarm()
             if room > 0:
+                self._armed_bytes = armed_bytes - OVERHEAD_BYTES if kind == PLAIN else armed_bytes
                 self._plain_room = room if kind == PLAIN else 0
                 if kind == PICKLED or wire_kind(kind) == RECORD:
                     self._encoded = kind, self._lists.setdefault(kind, [])
@@ -188,21 +194,26 @@ class Publisher:
         if host is not None and not self.outlet.has_consumers and not self._plain:
             # One of the two at a time, so that what was published first is seen first.
             self._plain_room = self._encoded_room = 0
-            host.direct_room = self._room_for(_LARGEST_SMALL_BYTES)
+            host.direct_room = self._room_for(_LEAST_ARMED_BYTES)
             self._direct = host
 
     def _room_for(self, each_bytes: int) -> int:
         """How many events of this size everybody has room for."""
         stream = self.stream
-        most = stream.max_degree - 1
+        most = self.outlet.policy.unasked
         limit = stream.limit_bytes - stream.published_bytes
         if self.has_branches:
             limit = self.branches.room_bytes()
             if stream.recipients:
                 limit = min(limit, stream.limit_bytes - stream.published_bytes)
-            elif most:
-                most = _MOST_TO_MODULATORS
+            else:
+                most = _MOST_TO_MODULATORS if self._gathered_in_tick >= _MANY_IN_A_TICK else 0
         return min(most, limit // each_bytes)
+
+    def has_little(self) -> bool:
+        """Whether so little came since the last tick that each event should be looked at, and leave at once."""
+        absorbed, self._absorbed = self._absorbed, 0
+        return not self.outlet.policy.unasked if self.stream.recipients else absorbed < _MANY_IN_A_TICK
 
     def disarm(self) -> bool:
         """The next event takes the long way; those that were appended are absorbed later. Under the lock.
@@ -251,6 +262,7 @@ class Publisher:
     def _absorb(self, kind: int, taken: list[bytes]) -> None:
         each_bytes = self._sizes.get(kind)
         count = len(taken)
+        self._absorbed += count
         size = each_bytes * count if each_bytes else sum(map(len, taken)) + OVERHEAD_BYTES * count
         if self.has_branches:
             self.branches.feed(Chunk(kind, taken, None, size))
@@ -333,7 +345,7 @@ class Publisher:
             if encoded is None:
                 self._arm_directly()
             elif self.branches.may_arm(encoded[0]):
-                self._arm(encoded[0])
+                self._arm(encoded[0], encoded[2])
         return complete
 
     # ---- the other calls ----
@@ -413,6 +425,7 @@ class Publisher:
                 gather.turn(stream, kind)  # type: ignore[union-attr]
             stream.published_bytes = published
             gather.events.append(payload)  # type: ignore[union-attr]
+            gather.gathered_bytes += size  # type: ignore[union-attr]
             delivery = endpoint.new_delivery()
             delivery.expect([(r.endpoint, r.subscription) for r in route.recipients], 0, time.monotonic())  # type: ignore[union-attr]
             endpoint.outgoing.flush(route.flow, delivery.number)  # type: ignore[union-attr]

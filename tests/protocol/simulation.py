@@ -157,7 +157,7 @@ class World:
         """A producer that has a stream for each of these channels."""
         streams = {}
         for channel in channels:
-            stream = endpoint.sender.open_stream(channel, overflow, window_bytes, 64)
+            stream = endpoint.sender.open_stream(channel, overflow, window_bytes)
             streams[channel] = endpoint.published[stream.number] = Published(endpoint.number, stream)
         self.published += streams.values()
         family = Family(streams)

@@ -26,7 +26,7 @@ def bench():
 
 def opened(bench: Bench, *names: str, policy: str = BLOCK, window: int = 1000) -> list[SenderStream]:
     """The streams of one producer."""
-    return [bench.sender.open_stream(name, policy, window, 64) for name in names]
+    return [bench.sender.open_stream(name, policy, window) for name in names]
 
 
 def move(bench: Bench, consumer: Consumer, former: SenderStream, new: SenderStream, *others: Consumer) -> Consumer:

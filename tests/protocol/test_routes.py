@@ -22,7 +22,7 @@ def bench():
 
 
 def test_streams_and_kinds_that_take_turns_share_a_pack(bench: Bench) -> None:
-    one, two = (bench.sender.open_stream(name, BLOCK, 1000, 64) for name in "ab")
+    one, two = (bench.sender.open_stream(name, BLOCK, 1000) for name in "ab")
     consumers = [bench.consumer(2, 20)]
     bench.members(one, *consumers)
     bench.members(two, *consumers)
@@ -37,7 +37,7 @@ def test_streams_and_kinds_that_take_turns_share_a_pack(bench: Bench) -> None:
 
 
 def test_a_later_flow_waits_for_the_earlier_one(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     first, second = bench.consumer(2, 20), bench.consumer(3, 30)
     bench.members(stream, first)
     bench.publish(stream, "a1")
@@ -53,7 +53,7 @@ def test_a_later_flow_waits_for_the_earlier_one(bench: Bench) -> None:
 
 def test_no_two_packs_wait_for_each_other(bench: Bench) -> None:
     """Two streams that change places while both flows are gathering."""
-    one, two = (bench.sender.open_stream(name, BLOCK, 1000, 64) for name in "ab")
+    one, two = (bench.sender.open_stream(name, BLOCK, 1000) for name in "ab")
     first, second = bench.consumer(2, 20), bench.consumer(3, 30)
     bench.members(one, first)
     bench.members(two, first, second)
@@ -72,7 +72,7 @@ def test_no_two_packs_wait_for_each_other(bench: Bench) -> None:
 
 
 def test_the_end_of_a_stream_waits_for_its_events(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     first, second = bench.consumer(2, 20), bench.consumer(3, 30)
     bench.members(stream, first)
     bench.publish(stream, "a1")
@@ -87,7 +87,7 @@ def test_the_end_of_a_stream_waits_for_its_events(bench: Bench) -> None:
 
 
 def test_the_end_of_a_stream_stands_behind_the_events_of_its_pack(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     bench.members(stream, bench.consumer(2, 20))
     bench.publish(stream, "a1")
     bench.sender.close_stream(stream)
@@ -96,7 +96,7 @@ def test_the_end_of_a_stream_stands_behind_the_events_of_its_pack(bench: Bench) 
 
 
 def test_a_subscription_that_was_let_go_and_taken_up_again_is_told_of_its_gap(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     consumer = bench.consumer(2, 20)
     bench.members(stream, consumer)
     bench.publish(stream, "a1")
@@ -108,7 +108,7 @@ def test_a_subscription_that_was_let_go_and_taken_up_again_is_told_of_its_gap(be
 
 
 def test_a_flow_that_nobody_uses_ends(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     bench.members(stream, bench.consumer(2, 20))
     bench.publish(stream, "a1")
     bench.members(stream)
@@ -120,7 +120,7 @@ def test_a_flow_that_nobody_uses_ends(bench: Bench) -> None:
 
 
 def test_a_closed_subscription_leaves_no_half_of_a_large_event(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     bench.members(stream, bench.consumer(2, 20))
     bench.publish(stream, "a1")
     bench.exchange()
@@ -134,7 +134,7 @@ def test_a_closed_subscription_leaves_no_half_of_a_large_event(bench: Bench) -> 
 
 
 def test_a_chunk_beyond_its_event_is_malformed(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     bench.members(stream, bench.consumer(2, 20))
     bench.publish(stream, "a1")
     bench.exchange()
@@ -153,7 +153,7 @@ def test_two_gaps_are_two_runs() -> None:
 
 
 def test_of_a_run_that_is_known_in_part_the_rest_is_taken(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     bench.members(stream, bench.consumer(2, 20))
     for i in range(1, 6):
         bench.publish(stream, i)
@@ -166,7 +166,7 @@ def test_of_a_run_that_is_known_in_part_the_rest_is_taken(bench: Bench) -> None:
 
 
 def test_a_pack_that_can_not_be_read_becomes_a_gap(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     bench.members(stream, bench.consumer(2, 20))
     bench.publish(stream, 1)
     assert seen(bench.exchange(), 20) == [1]

@@ -19,7 +19,7 @@ def bench():
 
 
 def test_the_limit_follows_the_slowest(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 100, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 100)
     assert stream.limit_bytes == NEVER
     bench.members(stream, bench.consumer(2, 20), bench.consumer(3, 30))
     assert stream.limit_bytes == 100
@@ -36,7 +36,7 @@ def test_the_limit_follows_the_slowest(bench: Bench) -> None:
 
 
 def test_an_event_larger_than_the_window_passes_alone(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 100, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 100)
     bench.members(stream, bench.consumer(2, 20))
     assert stream.fits(500)
     bench.publish(stream, "large", 500)
@@ -46,7 +46,7 @@ def test_an_event_larger_than_the_window_passes_alone(bench: Bench) -> None:
 
 
 def test_who_subscribes_late_has_a_whole_window(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 100, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 100)
     first = bench.consumer(2, 20)
     bench.members(stream, first)
     bench.publish(stream, "a1", 100)
@@ -55,7 +55,7 @@ def test_who_subscribes_late_has_a_whole_window(bench: Bench) -> None:
 
 
 def test_the_death_of_the_slowest_makes_room(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 100, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 100)
     bench.members(stream, bench.consumer(2, 20), bench.consumer(3, 30))
     bench.publish(stream, "a1", 100)
     bench.exchange()
@@ -67,7 +67,7 @@ def test_the_death_of_the_slowest_makes_room(bench: Bench) -> None:
 
 @pytest.mark.parametrize("policy", [DROP_NEWEST, DROP_OLDEST])
 def test_a_laggard_misses_what_others_get_and_comes_back(bench: Bench, policy: str) -> None:
-    stream = bench.sender.open_stream("a", policy, 30, 64)
+    stream = bench.sender.open_stream("a", policy, 30)
     bench.members(stream, bench.consumer(2, 20), bench.consumer(3, 30))
     slow: list[Delivered] = []
     fast: list[Delivered] = []
@@ -95,7 +95,7 @@ def test_a_laggard_misses_what_others_get_and_comes_back(bench: Bench, policy: s
 
 
 def test_what_a_laggard_got_before_it_lagged_may_come_late(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", DROP_OLDEST, 30, 64)
+    stream = bench.sender.open_stream("a", DROP_OLDEST, 30)
     bench.members(stream, bench.consumer(2, 20))
     for i in range(1, 4):
         bench.publish(stream, i)
@@ -112,7 +112,7 @@ def test_what_a_laggard_got_before_it_lagged_may_come_late(bench: Bench) -> None
 
 
 def test_members_share_the_events_and_the_idle_gets_more(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     bench.members(stream, bench.consumer(2, 20, "g"), bench.consumer(3, 30, "g"))
     for i in range(4):
         bench.publish(stream, i)
@@ -125,7 +125,7 @@ def test_members_share_the_events_and_the_idle_gets_more(bench: Bench) -> None:
 
 
 def test_a_member_without_room_is_passed_over(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 100, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 100)
     bench.members(stream, bench.consumer(2, 20, "g"), bench.consumer(3, 30, "g"))
     bench.publish(stream, "large", 95)  # to 20
     for i in range(3):
@@ -136,7 +136,7 @@ def test_a_member_without_room_is_passed_over(bench: Bench) -> None:
 
 
 def test_what_a_dead_member_had_goes_to_another_marked(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     bench.members(stream, bench.consumer(2, 20, "g"), bench.consumer(3, 30, "g"))
     for i in range(4):
         bench.publish(stream, i)
@@ -151,7 +151,7 @@ def test_what_a_dead_member_had_goes_to_another_marked(bench: Bench) -> None:
 
 def test_an_event_given_again_is_not_taken_for_handled_before_it_was(bench: Bench) -> None:
     """Its mark may be the one at which the other member joined."""
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     first = bench.consumer(2, 20, "g")
     bench.members(stream, first)
     bench.publish(stream, "a1")
@@ -166,7 +166,7 @@ def test_an_event_given_again_is_not_taken_for_handled_before_it_was(bench: Benc
 
 
 def test_a_member_that_closes_says_how_far_it_came(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     first, second = bench.consumer(2, 20, "g"), bench.consumer(3, 30, "g")
     bench.members(stream, first, second)
     for i in range(4):
@@ -186,7 +186,7 @@ def test_a_member_that_closes_says_how_far_it_came(bench: Bench) -> None:
 
 
 def test_a_member_that_was_left_out_for_a_moment_is_a_member(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 1000, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 1000)
     member = bench.consumer(2, 20, "g")
     bench.members(stream, member)
     bench.publish(stream, "a1")
@@ -198,7 +198,7 @@ def test_a_member_that_was_left_out_for_a_moment_is_a_member(bench: Bench) -> No
 
 
 def test_a_group_without_room_holds_what_is_given_again(bench: Bench) -> None:
-    stream = bench.sender.open_stream("a", BLOCK, 20, 64)
+    stream = bench.sender.open_stream("a", BLOCK, 20)
     bench.members(stream, bench.consumer(2, 20, "g"), bench.consumer(3, 30, "g"))
     for i in range(4):
         bench.publish(stream, i)

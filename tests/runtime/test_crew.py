@@ -41,6 +41,9 @@ class ScriptedLink:
     def tick(self) -> bool:
         return False
 
+    def depart(self, now: float) -> None:
+        raise AssertionError("nobody asked for it")
+
     def idle_seconds(self) -> float:
         return 0.5
 
