@@ -9,8 +9,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
+hypothesis.settings.register_profile("ours")  # how long something takes is for the benchmarks
+hypothesis.settings.load_profile("ours")
 # Ray reads these when it is imported, and each process that it starts inherits them.
 assert "ray" not in sys.modules, "ray was imported before its environment was set"
 # A directory of our own keeps other Rays of this machine from finding ours, and ours from finding them; what a run that

@@ -129,6 +129,12 @@ def test_packing_interval(seconds):
         ec.Packing(interval_seconds=seconds)
 
 
+@pytest.mark.parametrize("seconds", [0, -1, 3601, math.nan, "x", None, True])
+def test_measuring_interval_of_packing(seconds):
+    with pytest.raises(ValueError, match=f"measuring interval .* not {seconds!r}"):
+        ec.Packing(degree="hill-climb", measuring_seconds=seconds)
+
+
 def test_a_timeout_that_is_no_number():
     assert deadline_of(None) is None
     assert deadline_of(math.inf) == math.inf

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from echannel_ray.benchmarks.cells import quantity
 from echannel_ray.benchmarks.harness.rows import Figure, Row, at_least, at_most, failure, skipped
 from echannel_ray.benchmarks.page import escaped, markdown
-
 from tests.benchmarks.made import BUSY, rates, result, seconds
 
 MET = Row("cheap", "two", seconds(1e-5), "sockets", seconds(2e-5), at_most(1))
@@ -59,6 +59,13 @@ def test_worse_within_the_spread_is_no_loss_but_is_told(page):
     written = page(result(close))
     assert part(written, "What was lost") == ["Nothing."]
     assert "worse in 0, worse by less than the spread in 1." in written
+
+
+def test_of_many_that_are_behind_the_worst_are_told(page):
+    many = [Row(f"line {number}", "", rates(1.0), "b", rates(number + 1.0)) for number in range(1, 9)]
+    lost = part(page(result(*many)), "What was lost")[1:]
+    assert [line.split(":")[0].strip() for line in lost[:-1]] == [f"- line {number}" for number in (8, 7, 6, 5, 4)]
+    assert lost[-1] == "  - and 3 rows more without a goal, less far behind."
 
 
 def test_failures_are_losses(page):

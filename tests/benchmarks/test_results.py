@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from echannel_ray.benchmarks import facts, plots, report
 from echannel_ray.benchmarks.harness.rows import Figure, Row, at_most
 from echannel_ray.benchmarks.result import as_json, from_json
-
 from tests.benchmarks.made import BUSY, rates, result, seconds
 
 FIGURE = Figure("sizes", "By size", "bytes", "events/s")

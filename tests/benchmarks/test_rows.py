@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from echannel_ray.benchmarks.harness.rows import Row, at_least, at_most, failure, skipped
 
+from echannel_ray.benchmarks.harness.rows import Row, at_least, at_most, failure, skipped
 from tests.benchmarks.made import rates, seconds
 
 

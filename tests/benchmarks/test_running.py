@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from echannel_ray.benchmarks import extras
 from echannel_ray.benchmarks.baselines.servers import Missing
 from echannel_ray.benchmarks.harness.rows import Figure, Row
 from echannel_ray.benchmarks.harness.samples import Plan
 from echannel_ray.benchmarks.running import measure
 from echannel_ray.benchmarks.table import EXPERIMENTS, Experiment, UnknownExperiment, chosen, listed
-
 from tests.benchmarks.made import FACTS, rates
 
 ROOT = Path(__file__).parents[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+
 from echannel_ray.benchmarks.harness.samples import Plan, Samples, best_of, interleave, sized
 
 SHORT, LONG = Plan(short=True, seed=1), Plan(short=False, seed=1)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from echannel_ray.benchmarks.baselines.servers import NATS, REDIS, Missing, Server, need_package
 
 

@@ -12,6 +12,7 @@ import pytest
 from echannel_ray.cli import benching
 from echannel_ray.errors import EChannelError
 from tests.cli.commands import ROOT, echannel
+from tests.clusters import wait_until
 
 
 def test_help():
@@ -53,7 +54,7 @@ def test_a_short_run():
     assert any(row["ratio"] for row in document["rows"])
     assert "[1/1] round_trip: How long" in done.stderr
     assert "took" in done.stderr
-    assert own_children() <= before
+    wait_until(lambda: own_children() <= before)
     assert results() == kept
 
 

@@ -117,7 +117,7 @@ def containers(inner):
 events_of_all_kinds = st.recursive(st.one_of(scalars, arrays), containers, max_leaves=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(events_of_all_kinds, min_size=1, max_size=5))
 def test_what_goes_in_comes_out(events):
     arrived = through_a_pack(events)

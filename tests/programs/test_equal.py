@@ -55,7 +55,7 @@ def blocks_of(maker):
     return [maker.block(COUNT) for _ in range(3)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_machine_code_does_what_the_interpreted_form_does(seed):
     pytest.importorskip("llvmlite")
@@ -79,7 +79,7 @@ def test_machine_code_does_what_the_interpreted_form_does(seed):
             assert bits(other.state.statics) == bits(machine.state.statics)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_single_events_are_treated_as_those_in_packs(seed):
     pytest.importorskip("llvmlite")
@@ -106,7 +106,7 @@ def test_single_events_are_treated_as_those_in_packs(seed):
         assert bits(machine.state.statics) == bits(interpreted.interpreted.statics)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32))
 def test_the_columnar_form_does_what_the_interpreted_form_does(seed):
     maker = Maker(seed, is_columnar=True)

@@ -237,13 +237,13 @@ _SYMBOLS = """
 WORDS = [*_SYMBOLS.split(), "\n", "\n    ", "\n        ", " ", "\t", "\f", "\r", "x = 0\n", "return "]
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(st.lists(st.sampled_from(WORDS), max_size=40), st.sampled_from(["", " "]), st.booleans())
 def test_words_at_random(words, between, has_output):
     _only_refused(between.join(words), has_output)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.text(st.characters(), max_size=60), st.booleans())
 def test_texts_at_random(text, has_output):
     _only_refused(text, has_output)

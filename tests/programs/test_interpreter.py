@@ -378,13 +378,13 @@ whole_values = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 1, -1, 63,
 real_values = st.floats() | st.sampled_from([0.0, -0.0, 1.0, 0.1, INF, -INF, NAN])
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=800)
 @given(whole_texts, whole_values, st.integers(-128, 127))
 def test_random_expressions_of_whole_numbers(text, size, small):
     _compare(text, "int", {"size": size, "small": small})
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=800)
 @given(real_texts, whole_values, real_values, st.floats(width=32))
 def test_random_expressions_of_floating_point_numbers(text, size, price, short):
     _compare(text, "float", {"size": size, "price": price, "short": short, "small": 3})

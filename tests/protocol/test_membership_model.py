@@ -416,4 +416,4 @@ class BookAgainstModel(RuleBasedStateMachine):
 
 
 TestBookAgainstModel = BookAgainstModel.TestCase
-TestBookAgainstModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestBookAgainstModel.settings = settings(max_examples=150, stateful_step_count=40)
