@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from echannel_ray.modulators import clustering, sampling, throttling, windows
 
 

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from echannel_ray.modulators import NewestOnly, Priority, TopK, try_out
 from hypothesis import given
 from hypothesis import strategies as st
 
+from echannel_ray.modulators import NewestOnly, Priority, TopK, try_out
 from tests.modulators.events import at_work, prices
 
 

@@ -8,6 +8,10 @@ import zlib
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
 from echannel_ray.modulators import (
     Compress,
     Decompress,
@@ -17,10 +21,6 @@ from echannel_ray.modulators import (
     Quantise,
     try_out,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
-
 from tests.modulators.events import TRADES, Trade, at_work, prices
 
 KEY = bytes(range(32))

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from echannel_ray.modulators import _fields
 
+from echannel_ray.modulators import _fields
 from tests.modulators.events import RECORDS, TRADES, Trade
 
 

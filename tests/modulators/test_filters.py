@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from echannel_ray.modulators import Matching, Project, Range, Where, Within, try_out
 
+from echannel_ray.modulators import Matching, Project, Range, Where, Within, try_out
 from tests.modulators.events import RECORDS, TRADES, Trade, at_work, prices
 
 

@@ -15,6 +15,9 @@ from types import SimpleNamespace
 
 import cloudpickle
 import pytest
+
+from echannel_ray import modulators
+from echannel_ray.modulation.modulator import FIFOModulator, Modulator
 from echannel_ray.modulators import (
     AtMostRate,
     Cluster,
@@ -37,9 +40,6 @@ from echannel_ray.modulators import (
     WithProbability,
     try_out,
 )
-
-from echannel_ray import modulators
-from echannel_ray.modulation.modulator import FIFOModulator, Modulator
 from tests.modulators.events import Trade, at_work, prices
 
 PAGE = (Path(__file__).parents[2] / "docs" / "modulators.md").read_text()

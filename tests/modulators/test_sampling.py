@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from echannel_ray.modulators import AtMostRate, Difference, EveryNth, Throttle, WithProbability, try_out
-from echannel_ray.modulators.differences import distance
 from hypothesis import given
 from hypothesis import strategies as st
 
+from echannel_ray.modulators import AtMostRate, Difference, EveryNth, Throttle, WithProbability, try_out
+from echannel_ray.modulators.differences import distance
 from tests.modulators.events import Trade, at_work, prices
 
 

@@ -6,10 +6,10 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from echannel_ray.modulators import Cluster, MovingAverage, SlidingWindow, Uncluster, try_out
 from hypothesis import given
 from hypothesis import strategies as st
 
+from echannel_ray.modulators import Cluster, MovingAverage, SlidingWindow, Uncluster, try_out
 from tests.modulators.events import TRADES, Trade, at_work, prices
 
 

@@ -152,7 +152,6 @@ TestSimulation = Simulation.TestCase
 TestSimulation.settings = settings(
     max_examples=EXAMPLES,
     stateful_step_count=30,
-    deadline=None,
     derandomize="EXAMPLES" not in os.environ,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

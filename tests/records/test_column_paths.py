@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from echannel_ray.errors import NotSerialisable
@@ -138,7 +138,6 @@ def outcome(make):
         return None
 
 
-@settings(deadline=None)  # the first example imports pyarrow's parts
 @given(dtypes([*NUMBERS, *TIMES, *TEXTS]), st.integers(0, 2**32), st.integers(0, 5))
 def test_a_block_of_a_layout_becomes_the_record_batch_of_its_records(dtype, seed, count):
     assume(dtype.itemsize)
@@ -160,7 +159,6 @@ def test_a_block_of_a_layout_becomes_the_record_batch_of_its_records(dtype, seed
     assert reader.batch(form, payloads).equals(expected)
 
 
-@settings(deadline=None)  # the first example imports pyarrow's parts
 @given(dtypes([*NUMBERS, *TIMES]), st.integers(0, 2**32), st.integers(0, 5), st.sampled_from("<>"))
 def test_a_record_batch_becomes_the_array_of_its_rows(dtype, seed, count, order):
     assume(dtype.itemsize)
