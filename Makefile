@@ -46,8 +46,8 @@ soak: $(READY) ## the tests that run for minutes
 demo: $(READY) ## a short tour
 	$(BIN)/python -m echannel_ray.demo
 
-bench: $(READY) ## the benchmarks; ONLY=name runs one of them
-	$(BIN)/python -m echannel_ray.benchmarks $(ONLY)
+bench: $(READY) ## the benchmarks, half an hour; ONLY="name name" runs some of them
+	$(BIN)/python -m echannel_ray.benchmarks --out benchmarks $(ONLY)
 
 lock: $(READY) ## pin again what pyproject.toml asks for, for all supported versions of Python; UPGRADE=1 takes newer ones
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --all-extras --generate-hashes \

@@ -1,12 +1,10 @@
-"""mpi4py with derived datatypes: two processes that send records straight to each other, where MPI is installed.
+"""mpi4py with derived datatypes: two processes that send records straight to each other.
 
-It is no dependency. ECHANNEL_BENCH_MPI is the Python of an environment that has `mpi4py` and an MPI (PyPI has `mpich`).
+As its users do where speed counts: `Send` and `Recv` of arrays in place, and not `send` and `recv` of pickled objects.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import shutil
 import subprocess
 import sys
@@ -17,30 +15,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from echannel_ray.benchmarks import extras
+from echannel_ray.benchmarks.harness.records import count_of
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 RANK = Path(__file__).with_name("mpi_rank.py")
 ANSWER_SECONDS = 60.0
 EXIT_SECONDS = 5.0
-MISSING = "no MPI here: set ECHANNEL_BENCH_MPI to a Python that has mpi4py"
-
-
-def command() -> tuple[str, str] | None:
-    """`mpiexec` and the Python to run, where there are both."""
-    python = os.environ.get("ECHANNEL_BENCH_MPI")
-    if python is None:
-        python = sys.executable if importlib.util.find_spec("mpi4py") is not None else None
-    if python is None:
-        return None
-    mpiexec = shutil.which("mpiexec", path=str(Path(python).parent)) or shutil.which("mpiexec")
-    return (mpiexec, python) if mpiexec else None
+MPIEXEC = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
+MISSING = None if MPIEXEC and extras.is_installed("mpi4py") else extras.not_installed("mpi4py or mpich")
 
 
 class MpiPair:
     """The two ranks, which wait outside MPI for what they are asked."""
 
-    def __init__(self, mpiexec: str, python: str) -> None:
+    def __init__(self) -> None:
         self._stack = ExitStack()
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="mpi-"))
         address = f"{folder}/ranks"
@@ -48,7 +39,7 @@ class MpiPair:
             # Its own socket has no time-out that could be set: without a rank within this time, there will be none.
             listener._listener._socket.settimeout(ANSWER_SECONDS)
             self._process = subprocess.Popen(
-                [mpiexec, "-n", "2", python, str(RANK), address],
+                [str(MPIEXEC), "-n", "2", sys.executable, str(RANK), address],
                 stdin=subprocess.DEVNULL,
             )
             self._stack.callback(self._end)
@@ -64,11 +55,20 @@ class MpiPair:
         self.source_pids, self.other_pids = [ranks[0][0]], [ranks[1][0]]
         self._links = [ranks[0][1], ranks[1][1]]
 
-    def rate(self, dtype: Any, count: int) -> float:
-        """Records of a dtype a second."""
+    def rate(self, dtype: Any, count: int, in_bulk: bool = False) -> float:
+        """Records of a dtype a second, one in a message; in bulk, whole arrays of them."""
+        each = count_of(dtype) if in_bulk else 1
+        messages = max(1, count // each)
+        return messages * each / self._seconds("one way", dtype, messages, each)
+
+    def round_trip_seconds(self, dtype: Any, count: int) -> float:
+        """Seconds from sending a record until one of its kind has come back."""
+        return self._seconds("there and back", dtype, count, 1) / count
+
+    def _seconds(self, way: str, dtype: Any, messages: int, each: int) -> float:
         for link in self._links:
-            link.send((dtype, count))
-        return count / max(float(self._answer(link)) for link in self._links)
+            link.send((way, dtype, count_of(dtype), messages, each))
+        return max(float(self._answer(link)) for link in self._links)
 
     @staticmethod
     def _answer(link: Connection) -> Any:

@@ -1,6 +1,6 @@
-"""One of two MPI processes: rank 0 sends records as derived datatypes, rank 1 receives them.
+"""One of two MPI processes: rank 0 sends records as derived datatypes, rank 1 receives them and may answer.
 
-Run by `mpiexec`, with an interpreter that has mpi4py and NumPy, and maybe nothing else.
+Run by `mpiexec` as a program of its own: neither Ray nor this package is loaded.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 from mpi4py import MPI  # type: ignore[import-not-found,unused-ignore]
-
-RECORDS = 48
 
 
 def derived(dtype: np.dtype[Any]) -> Any:
@@ -30,20 +28,26 @@ def derived(dtype: np.dtype[Any]) -> Any:
 
 
 def serve(pipe: Connection) -> None:
-    """Transfer so many records of a dtype; between transfers nobody is inside MPI, which would keep a core busy."""
+    """Transfer messages of `each` records; between transfers nobody is inside MPI, which would keep a core busy."""
     world = MPI.COMM_WORLD
     pipe.send((world.rank, os.getpid()))
     while True:
-        dtype, count = pipe.recv()
-        kind, array = derived(dtype), np.zeros(RECORDS, dtype)
+        way, dtype, records, messages, each = pipe.recv()
+        kind, array = derived(dtype), np.zeros(records, dtype)
+        array.view(np.uint8)[:] = 1  # memory that nobody has written to is one page of zeros, which is always cached
         world.Barrier()
         began = time.perf_counter()
-        for number in range(count):
-            place = [array[number % RECORDS :], 1, kind]
+        for number in range(messages):
+            at = number * each % records
+            place = [array[at : at + each], each, kind]
             if world.rank == 0:
                 world.Send(place, 1)
+                if way == "there and back":
+                    world.Recv(place, 1)
             else:
                 world.Recv(place, 0)
+                if way == "there and back":
+                    world.Send(place, 0)
         world.Barrier()
         kind.Free()
         pipe.send(time.perf_counter() - began)

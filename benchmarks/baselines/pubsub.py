@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from types import TracebackType
 
-import zmq
+from echannel_ray.benchmarks.baselines.servers import need_package
 from echannel_ray.benchmarks.harness.child import Child, requests
+
+with suppress(ModuleNotFoundError):  # which is told when the class is made
+    import zmq
 
 QUIET_MS = 100  # a subscriber that hears nothing for so long after the end has heard all
 
@@ -56,6 +59,7 @@ class PubSub:
     """One publisher and its subscribers, each in a process; `queue_events` is the high-water mark (0: unlimited)."""
 
     def __init__(self, subscribers: int = 1, queue_events: int = 0) -> None:
+        need_package("zmq")
         self._stack = ExitStack()
         self._publisher = self._stack.enter_context(Child(publisher, subscribers, queue_events))
         address = self._publisher.answer()

@@ -40,6 +40,10 @@ class BareSockets:
         """Events a second in packs; `codec` is `bytes`, `calls`, `dict` (msgspec) or `pickle` (one by one)."""
         return count / float(self._source.ask((codec, events, count, pack)))
 
+    def packed_seconds(self, codec: str, events: list[Any], pack: int, count: int) -> float:
+        """Seconds of an event in packs."""
+        return 1 / self.packed_rate(codec, events, pack, count)
+
     def large_rate(self, events: list[bytes], count: int) -> float:
         """Events a second, each in a frame of its own, without any encoding."""
         return count / float(self._source.ask(("large", events, count, 1)))

@@ -1,4 +1,7 @@
-"""Does the rate stay the same when one producer takes turns over 1 to 4,096 channels, and how fast are they made?"""
+"""Does the rate stay the same when one producer takes turns over 1 to 4,096 channels, and how fast are they made?
+
+The times per event are JECho's figure 6.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,22 @@ from functools import partial
 
 from echannel_ray.benchmarks.harness.field import Field, answer
 from echannel_ray.benchmarks.harness.pinning import PLACEMENTS
-from echannel_ray.benchmarks.harness.rows import Row, at_least
-from echannel_ray.benchmarks.harness.samples import Plan, Samples, interleave, sized
+from echannel_ray.benchmarks.harness.rows import Figure, Row, at_least
+from echannel_ray.benchmarks.harness.samples import Plan, Samples, interleave, per_event, sized
 
-COUNTS = (1, 64, 1024, 4096)
-SHORT_COUNTS = (1, 64, 512)
+COUNTS = (1, 4, 16, 64, 256, 1024, 4096)
+SHORT_COUNTS = (1, 8, 64, 512)
+JUDGED = (64, 512, 1024, 4096)
+FIGURES = (
+    Figure(
+        name="channels",
+        title="Time per event over several channels in turn",
+        x_label="channels",
+        y_label="time per event",
+        log_x=True,
+        paper="JECho, figure 6",
+    ),
+)
 
 
 def run(plan: Plan) -> list[Row]:
@@ -35,6 +49,18 @@ def run(plan: Plan) -> list[Row]:
             one, goal = samples["1"], at_least(0.85)
             rows += [
                 Row(f"{count} channels in turn, 100 B", placement, samples[str(count)], "1 channel", one, goal)
-                for count in counts[1:]
+                for count in counts
+                if count in JUDGED
+            ]
+            rows += [
+                Row(
+                    f"time per event, channels in turn: {count}",
+                    placement,
+                    per_event(samples[str(count)]),
+                    figure="channels",
+                    x=count,
+                    series=f"echannel_ray, {placement}",
+                )
+                for count in counts
             ]
     return rows

@@ -14,11 +14,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
+
 from echannel_ray.benchmarks.harness.alone import Alone, Timed, difference, timed
 from echannel_ray.benchmarks.harness.busy import Busy
 from echannel_ray.benchmarks.harness.child import Child, requests
-from echannel_ray.benchmarks.harness.programs import forms, native, ready, shipped
-from echannel_ray.benchmarks.harness.records import GRID, READING, filled, outside, quote
+from echannel_ray.benchmarks.harness.programs import AVERAGE, averaging, forms, native, ready, shipped
+from echannel_ray.benchmarks.harness.records import READING, bounds, filled, grid, outside, quote
 from echannel_ray.benchmarks.harness.rows import Goal, Row, at_most
 from echannel_ray.benchmarks.harness.samples import Plan, Samples, interleave
 
@@ -26,14 +27,6 @@ PACK_EVENTS = 1000
 PACKS = 4  # in turn: all of them stay in the cache, as what has just arrived does
 PASSING = {"50 %": 0.5, "97 %": 1 / 30}  # and the share that is rejected
 WARM_SECONDS = 0.2
-AVERAGE = np.dtype([("average", "f8")])
-LOOPS = """
-total = 0.0
-for row in range(253):
-    for column in range(37):
-        total += grid[row][column]
-output.average = total / 9361
-"""
 # Each addition waits for the one before it, and E-code keeps the order that is written.
 FOUR_SUMS = """
 a = 0.0
@@ -64,7 +57,7 @@ def _filters(seed: int) -> Mapping[str, Timed]:
     arrays = [filled(dtype, PACK_EVENTS, seed + number) for number in range(PACKS)]
     blocks = [array.tobytes() for array in arrays]
     measures = {name: _over_blocks(blocks, select, PACK_EVENTS) for name, select in forms(text, dtype).items()}
-    low, high = 50 - 50 / 30, 50 + 50 / 30
+    low, high = bounds(1 / 30)
     views = [np.frombuffer(block, dtype) for block in blocks]
     measures["NumPy"] = _over(views, lambda array: (array["price"] < low) | (array["price"] > high))
     for share, rejected in PASSING.items():
@@ -126,14 +119,12 @@ def _filtering(plan: Plan) -> list[Row]:
 
 
 def _averages(seed: int) -> Mapping[str, Timed]:
-    grids = [filled(GRID, 1, seed + number) for number in range(PACKS)]
-    for number, each in enumerate(grids):
-        each["grid"] = np.random.default_rng(seed + number).random((253, 37))
-    blocks = [grid.tobytes() for grid in grids]
-    arrays = [grid[0]["grid"] for grid in grids]
+    grids = [filled(grid(), 1, seed + number) for number in range(PACKS)]
+    blocks = [each.tobytes() for each in grids]
+    arrays = [each[0]["grid"] for each in grids]
     measures = {"numpy.mean": _over(arrays, np.mean)}
-    for name, text in (("loops", LOOPS), ("four sums", FOUR_SUMS)):
-        engine = native(text, GRID, AVERAGE)
+    for name, text in (("loops", averaging()), ("four sums", FOUR_SUMS)):
+        engine = native(text, grid(), AVERAGE)
         (average,) = np.frombuffer(engine.transform(blocks[0], 1)[0], AVERAGE)["average"]
         if not np.isclose(average, arrays[0].mean()):
             raise AssertionError(f"{name}: the average is {arrays[0].mean()}, not {average}")

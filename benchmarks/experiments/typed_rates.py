@@ -1,7 +1,7 @@
 """How many typed records a second go from one process to another of the same node, small ones and large ones?
 
-Large ones against the bare program of sockets with the same hops, and against MPI with derived datatypes where it is
-installed: that one goes straight from process to process. Frozen arrays are such that nobody can change.
+Large ones against the bare program of sockets with the same hops, and against MPI with derived datatypes: that one goes
+straight from process to process. Frozen arrays are such that nobody can change.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from echannel_ray.benchmarks.baselines.mpi import MISSING, MpiPair, command
+from echannel_ray.benchmarks.baselines.mpi import MISSING, MpiPair
 from echannel_ray.benchmarks.baselines.sockets import BareSockets
 from echannel_ray.benchmarks.harness.pinning import PLACEMENTS, place
-from echannel_ray.benchmarks.harness.records import DEPTH, SERIES, Reading, filled, quote
-from echannel_ray.benchmarks.harness.rows import Row, at_least
+from echannel_ray.benchmarks.harness.records import DEPTH, SERIES, Reading, count_of, filled, quote
+from echannel_ray.benchmarks.harness.rows import Row, at_least, skipped
 from echannel_ray.benchmarks.harness.samples import Measure, Plan, Samples, interleave, sized
-from echannel_ray.benchmarks.harness.typed import LARGE_RECORDS, TypedField
+from echannel_ray.benchmarks.harness.typed import TypedField
 
 EVEN, MIXED = "100 KB records", "mixed 100 KB records"
 LARGE = {EVEN: SERIES, MIXED: DEPTH}
@@ -29,10 +29,13 @@ def run(plan: Plan) -> list[Row]:
         field = stack.enter_context(TypedField(plan, "bench-typed"))
         field.connect_typed("quotes", quote(), batches="numpy")
         field.connect_typed("readings", Reading)
+        field.make("quotes", quote())
+        field.make("readings", Reading)
         for kind, dtype in LARGE.items():
             field.connect_typed(kind, dtype, batches="numpy")
-        found = command()
-        mpi = stack.enter_context(MpiPair(*found)) if found else None
+            field.make(kind, dtype)
+            field.make(f"frozen {kind}", dtype, freeze=True)
+        mpi = None if MISSING else stack.enter_context(MpiPair())
         rows = []
         for placement in PLACEMENTS:
             field.place(placement)
@@ -58,7 +61,7 @@ def _small(plan: Plan, field: TypedField, placement: str) -> list[Row]:
 
 
 def _large(plan: Plan, field: TypedField, bare: BareSockets, mpi: MpiPair | None, placement: str) -> list[Row]:
-    blobs = [record.tobytes() for record in filled(SERIES, LARGE_RECORDS, plan.seed)]
+    blobs = [record.tobytes() for record in filled(SERIES, count_of(SERIES), plan.seed)]
     ours = {"one by one": partial(field.rate, EVEN, [EVEN])} | {
         way: partial(field.rate_in_bulk, kind, kind.removeprefix("frozen "))
         for way, kind in (("in bulk", EVEN), ("in bulk, frozen", f"frozen {EVEN}"), ("in bulk, mixed", MIXED))
@@ -81,7 +84,7 @@ def _large(plan: Plan, field: TypedField, bare: BareSockets, mpi: MpiPair | None
 
 def _against_mpi(kind: str, ours: Samples, theirs: Samples | None) -> Row:
     if theirs is None:
-        return Row(f"{kind}, in bulk, against MPI", "two", ours, note=MISSING)
+        return skipped(f"{kind}, in bulk, against MPI", str(MISSING))
     return Row(f"{kind}, in bulk", "two", ours, "mpi4py, derived datatypes", theirs, at_least(2))
 
 

@@ -185,7 +185,7 @@ class EagerParty(Producer, Consumer):
     def concentrator(self) -> int:
         """The id of the process of this node's concentrator."""
         here = ray.get_runtime_context().get_node_id()
-        return next(part.pid for part in ec.status().concentrators if part.node_id.startswith(here[:16]))
+        return next(int(part.pid) for part in ec.status().concentrators if part.node_id.startswith(here[:16]))
 
     def all_bytes_between_nodes(self) -> int:
         """What has gone from node to node, all that belongs to the protocol included."""

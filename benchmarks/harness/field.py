@@ -6,10 +6,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
 from echannel_ray.benchmarks.harness.parties import Consumer, Producer
 from echannel_ray.benchmarks.harness.pinning import place
 from echannel_ray.benchmarks.harness.samples import Plan
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -63,6 +64,10 @@ class Field:
         began = answer(self.producer.publish.remote(kind, events, names))
         ended = max(answer([consumer.ended.remote() for consumer in listeners]))
         return events / (float(ended) - float(began))
+
+    def publish_seconds(self, kind: str, names: list[str], events: int) -> float:
+        """Seconds of an event in such a series."""
+        return 1 / self.rate(kind, names, events)
 
     def deliver_seconds(self, name: str, event: Any, events: int) -> float:
         """Seconds of a synchronous delivery."""

@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count, cycle, islice
 from typing import Any
 
-from echannel_ray.benchmarks.harness import payloads
-
 import echannel_ray as ec
+from echannel_ray.benchmarks.harness import payloads
 
 DRAIN_SECONDS = 60.0
 OPENING_THREADS = 16
@@ -156,6 +155,11 @@ class Consumer(Party):
     def relay(self, incoming: str, outgoing: str) -> None:
         """Publish on one channel what arrives on another."""
         ec.channel(incoming).subscribe(ec.channel(outgoing).producer().publish)
+
+    def relay_and_wait(self, incoming: str, outgoing: str) -> None:
+        """The same with `deliver`: an event is handled here when all that follow have handled it."""
+        deliver = ec.channel(outgoing).producer().deliver
+        ec.channel(incoming).subscribe(lambda event: deliver(event).result(timeout=DRAIN_SECONDS))
 
     def expect(self, events: int) -> None:
         """Begin to count anew."""

@@ -58,4 +58,6 @@ def events_of(kind: str, seed: int) -> list[Any]:
         return [generator.randbytes(LARGE_BYTES) for _ in range(4)]
     if kind == "1 MB array":
         return [np.frombuffer(generator.randbytes(LARGE_BYTES), np.float64) for _ in range(4)]
+    if kind in jecho_payloads(generator):
+        return [jecho_payloads(generator)[kind] for _ in range(VARIANTS)]
     raise ValueError(f"no events of kind {kind!r}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from echannel_ray.benchmarks.harness import records
 from echannel_ray.programs import frontend
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.columnar import Columnar
@@ -18,6 +19,18 @@ from echannel_ray.records.layouts import layout_of
 from echannel_ray.schemas import types
 
 NATIVE_SECONDS = 30.0
+AVERAGE = np.dtype([("average", "f8")])
+
+
+def averaging(rows: int = records.ROWS) -> str:
+    """E-code for the average of a grid, as anybody would write it."""
+    return f"""
+total = 0.0
+for row in range({rows}):
+    for column in range({records.COLUMNS}):
+        total += grid[row][column]
+output.average = total / {rows * records.COLUMNS}
+"""
 
 
 def shipped(text: str, dtype: np.dtype[Any]) -> bytes:

@@ -85,3 +85,8 @@ def best_of(samples: Mapping[str, Samples], prefix: str) -> tuple[str, Samples]:
     candidates = [(name, sample) for name, sample in samples.items() if name.startswith(prefix)]
     higher = candidates[0][1].higher_is_better
     return (max if higher else min)(candidates, key=lambda pair: pair[1].best)
+
+
+def per_event(rates: Samples) -> Samples:
+    """Events a second as the seconds of an event."""
+    return Samples("s", higher_is_better=False, values=[1 / rate for rate in rates.values])

@@ -32,11 +32,12 @@ class Sending:
     def __init__(self, dtype: np.dtype[Any]) -> None:
         definition = Definition("records", types.describe(dtype), {}, formats=known.listed(format_of(dtype)))
         sender = Sender(HERE, HERE)
-        self._stream = sender.open_stream("records", "block", 1 << 62, 1)
+        self._stream = sender.open_stream("records", "block", 1 << 62)
         sender.membership_changed(self._stream, (1, 1), [Consumer(ELSEWHERE, ELSEWHERE, 1, None)])
         endpoint: Any = SimpleNamespace(id=HERE, node=HERE, sender=sender)
         self._encoder = RecordEncoder(endpoint, definition, dtype, validate=False)
         self._outgoing = Outgoing(endpoint)
+        self.encode = self._encoder.encode  # of one record: what a pack is filled with
 
     def seconds(self, array: Any, count: int) -> float:
         """Of publishing the array, so often."""

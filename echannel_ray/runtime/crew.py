@@ -384,15 +384,15 @@ class Crew:
             # First this, then a look at `_departs_at`: who sets that looks at this afterwards.
             self._wakes_at = end
             until = min(end, self._departs_at)
-            woken = until > now and self._tick_wake.acquire(timeout=until - now)
+            if until > now:
+                self._tick_wake.acquire(timeout=until - now)
             self._wakes_at = 0.0
             now = time.monotonic()
             if self._departs_at <= now + EARLY_SECONDS:
                 self._departs_at = _NEVER
                 self._depart(now)
-            elif woken and self.ticking and seconds > TICK_SECONDS:
-                return  # `wake_ticker`
-            if now >= end:
+            was_called = self.ticking and seconds > TICK_SECONDS
+            if now >= end or was_called:
                 return
 
     def _depart(self, now: float) -> None:

@@ -112,7 +112,10 @@ class Outlet:
         if gather.see_off(policy, time.monotonic()):
             self.endpoint.outgoing.flush(route.flow)
             return True
-        self.endpoint.crew.depart_at(gather.due_at)
+        crew = self.endpoint.crew
+        if policy.unasked and not crew.ticking:
+            crew.wake_ticker()  # there is so much to do that the producer may be armed
+        crew.depart_at(gather.due_at)
         return False
 
     def needs_record(self, event: Any) -> bool:

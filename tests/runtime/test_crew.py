@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections import deque
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from echannel_ray.runtime.crew import Crew, Waiter
+from echannel_ray.runtime.crew import EARLY_SECONDS, Crew, Waiter
 
 PATIENCE_SECONDS = 20.0
 
@@ -20,6 +21,9 @@ class ScriptedLink:
     def __init__(self) -> None:
         self.arrived: deque[Callable[[], None]] = deque()
         self.readers: list[int] = []
+        self.departures: queue.Queue[float] = queue.Queue()
+        self.ticks: queue.Queue[float] = queue.Queue()
+        self.idles_for = 0.5
         self._something = threading.Semaphore(0)
 
     def arrive(self, action: Callable[[], None]) -> None:
@@ -39,13 +43,14 @@ class ScriptedLink:
         raise AssertionError("this link is never lost")
 
     def tick(self) -> bool:
+        self.ticks.put(time.monotonic())
         return False
 
     def depart(self, now: float) -> None:
-        raise AssertionError("nobody asked for it")
+        self.departures.put(now)
 
     def idle_seconds(self) -> float:
-        return 0.5
+        return self.idles_for
 
 
 class Job:
@@ -157,3 +162,59 @@ def test_a_close_wakes_everybody(crew: Crew, link: ScriptedLink):
     waiter.set()
     thread.join(PATIENCE_SECONDS)
     assert waited == [True]
+
+
+def wait_until_idle(crew: Crew) -> None:
+    """The ticker has nothing to do, and nobody leads for it to watch."""
+    while crew.ticking:
+        pass
+
+
+def test_a_departure_is_made_in_time_and_not_before(crew: Crew, link: ScriptedLink):
+    link.idles_for = PATIENCE_SECONDS
+    wait_until_idle(crew)
+    for wait in (0.0, 0.0005, 0.003, 0.03):
+        due_at = time.monotonic() + wait
+        crew.depart_at(due_at)
+        assert link.departures.get(timeout=PATIENCE_SECONDS) >= due_at - EARLY_SECONDS
+    assert link.departures.empty()
+
+
+def test_the_earliest_departure_counts(crew: Crew, link: ScriptedLink):
+    link.idles_for = PATIENCE_SECONDS
+    wait_until_idle(crew)
+    now = time.monotonic()
+    for due_at in (now + 60, now + 0.02, now + 40):
+        crew.depart_at(due_at)
+    assert link.departures.get(timeout=PATIENCE_SECONDS) < now + 40
+    assert link.departures.empty()
+
+
+def test_a_departure_does_not_keep_the_ticker_from_what_it_is_called_for(crew: Crew, link: ScriptedLink):
+    link.idles_for = PATIENCE_SECONDS
+    wait_until_idle(crew)
+    for _ in range(50):
+        while crew.ticking:
+            pass
+        while not link.ticks.empty():
+            link.ticks.get()
+        crew.depart_at(time.monotonic())
+        crew.wake_ticker()
+        assert link.departures.get(timeout=PATIENCE_SECONDS)
+        assert link.ticks.get(timeout=PATIENCE_SECONDS / 2)
+
+
+def test_a_link_that_fails_to_depart_is_asked_again(crew: Crew, link: ScriptedLink, caplog: pytest.LogCaptureFixture):
+    failed = threading.Event()
+
+    def fail(now: float) -> None:
+        failed.set()
+        raise RuntimeError("once")
+
+    link.depart = fail  # type: ignore[method-assign]
+    crew.depart_at(time.monotonic())
+    assert failed.wait(PATIENCE_SECONDS)
+    del link.depart  # type: ignore[misc]
+    crew.depart_at(time.monotonic())
+    assert link.departures.get(timeout=PATIENCE_SECONDS)
+    assert "the ticker goes on after an error" in caplog.text

@@ -1,0 +1,110 @@
+"""What does packing do to latency and CPU where the load is low, or comes in bursts?
+
+By the clock, from one event in 10 ms to JBora's bursts; medians are from `publish` to the handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import echannel_ray as ec
+from echannel_ray.benchmarks.harness.paced import Load, Outcome, PackedField
+from echannel_ray.benchmarks.harness.pinning import PLACEMENTS
+from echannel_ray.benchmarks.harness.rows import Figure, Row, at_least, at_most
+from echannel_ray.benchmarks.harness.samples import Plan, Samples
+
+PACKINGS = {
+    "no packing": ec.Packing(degree=1),
+    "degree 8": ec.Packing(degree=8),
+    "degree 256": ec.Packing(degree=256),
+    "hill-climb": ec.Packing(degree="hill-climb", measuring_seconds=0.05),
+    "adaptive": ec.Packing(),
+}
+LOW = {"1 every 10 ms": (1, 0.01), "1 every ms": (1, 0.001)}
+BURSTS = {"15 every 20 ms": (15, 0.02), "5 every 20 ms": (5, 0.02), "2 every 5 ms": (2, 0.005)}
+HIGH = {"10 every ms": (10, 0.001), "50 every ms": (50, 0.001), "200 every ms": (200, 0.001)}
+
+FIGURES = (
+    Figure(
+        "packing-cpu",
+        "CPU of all processes per event, over the load",
+        "events/s",
+        "CPU per event",
+        log_x=True,
+        log_y=True,
+        paper="JBora, figure 4 and table 3",
+    ),
+    Figure(
+        "packing-latency",
+        "Median latency over the load",
+        "events/s",
+        "from publish to the handler",
+        log_x=True,
+        log_y=True,
+        paper="JBora, figure 4 and table 3",
+    ),
+)
+
+
+def run(plan: Plan) -> list[Row]:
+    """Each load with each packing, in turns."""
+    rows = []
+    with PackedField(plan, "bench-packing-loads") as field:
+        field.connect_packed(PACKINGS, timing=True)
+        for placement in PLACEMENTS:
+            field.place(placement)
+            for name in PACKINGS:
+                field.under(name, Load(10, 0.001, 0.1))
+            for loads in (LOW, BURSTS, HIGH):
+                for what, (burst, every) in loads.items():
+                    size = 1000 if loads is BURSTS else 100
+                    load = Load(burst, every, 0.3 if plan.short else 0.6, size)
+                    rows += _rows(plan, field, placement, what, load, loads)
+    return rows
+
+
+def _rows(plan: Plan, field: PackedField, placement: str, what: str, load: Load, loads: object) -> list[Row]:
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in PACKINGS}
+    order, generator = [*PACKINGS], plan.random()
+    for _ in range(plan.rounds):
+        generator.shuffle(order)
+        for name in order:
+            outcomes[name].append(field.under(name, load))
+
+    def samples(name: str, unit: str, of: Callable[[Outcome], float]) -> Samples:
+        return Samples(unit, unit == "events/s", [of(outcome) for outcome in outcomes[name]])
+
+    rates = {name: samples(name, "events/s", lambda each: each.rate) for name in PACKINGS}
+    latencies = {name: samples(name, "s", lambda each: each.median_seconds) for name in PACKINGS}
+    costs = {name: samples(name, "s", lambda each: each.cpu_seconds_per_event) for name in PACKINGS}
+    fixed = [name for name in PACKINGS if name != "adaptive"]
+    per_second = load.burst / load.every_seconds
+    rows = []
+    for name in fixed:
+        packed = outcomes["adaptive"][0].events_per_pack
+        note = f"{packed:.1f} events in a pack" if name == "no packing" else ""
+        is_low, is_bare = loads is LOW, name == "no packing"
+        rows += [
+            Row(
+                f"median latency, {what}, adaptive", placement, latencies["adaptive"], name, latencies[name],
+                at_most(1.05) if is_low and is_bare else None, note,
+                figure="packing-latency", x=per_second, series=f"adaptive, {placement}",
+            ),
+            Row(
+                f"CPU of all processes per event, {what}, adaptive", placement, costs["adaptive"], name, costs[name],
+                at_most(1) if loads is BURSTS and is_bare else None, note,
+                figure="packing-cpu", x=per_second, series=f"adaptive, {placement}",
+            ),
+        ]  # fmt: skip
+    if loads is BURSTS:
+        best = max(fixed, key=lambda name: rates[name].best)
+        # The source limits all of them: who falls behind it can be seen here, nothing else.
+        rows.append(
+            Row(f"throughput, {what}, adaptive", placement, rates["adaptive"], best, rates[best], at_least(0.99))
+        )
+    if loads is HIGH:
+        best = min(fixed, key=lambda name: costs[name].best)
+        goal = at_most(1.1) if load.burst == max(burst for burst, _ in HIGH.values()) else None
+        what = f"CPU of all processes per event, {what}, adaptive, against the cheapest"
+        rows.append(Row(what, placement, costs["adaptive"], best, costs[best], goal))
+    return rows
