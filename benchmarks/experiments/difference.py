@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+
 from echannel_ray.benchmarks.harness.eager_field import IN_CONSUMER, WHERE, TwoNodes, figures, rows
 from echannel_ray.benchmarks.harness.field import answer
 from echannel_ray.benchmarks.harness.rows import Row

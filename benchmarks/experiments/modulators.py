@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from statistics import quantiles
 
+import echannel_ray as ec
 from echannel_ray.benchmarks.harness.eager import TIERS, OneInTen, OneInTenBytes, Stuck
 from echannel_ray.benchmarks.harness.eager_field import EagerField
 from echannel_ray.benchmarks.harness.field import answer
@@ -16,8 +17,6 @@ from echannel_ray.benchmarks.harness.pinning import PLACEMENTS
 from echannel_ray.benchmarks.harness.rows import Row, at_least, at_most
 from echannel_ray.benchmarks.harness.samples import Plan, Samples, interleave, sized
 from echannel_ray.benchmarks.harness.usage import cpu_seconds
-
-import echannel_ray as ec
 
 CONSUMERS = 8
 

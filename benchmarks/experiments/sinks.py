@@ -52,8 +52,8 @@ OTHERS = {
 WAYS = {"deliver": "synchronous", "publish": "asynchronous"}
 OURS = "echannel_ray"
 # How many events to one sink make a sample of about a tenth of a second; of those to more sinks, as many fewer.
-DELIVERIES = {OURS: 1_000, "Ray actor calls": 200, "pyzmq ROUTER/DEALER": 1_000, "NATS": 400, "Zenoh": 500}
-EVENTS = {OURS: 40_000, "Ray actor calls": 800, PUB_SUB: 40_000, "NATS": 16_000, "Zenoh": 30_000}
+DELIVERIES = {OURS: 600, "Ray actor calls": 120, "pyzmq ROUTER/DEALER": 800, "NATS": 300, "Zenoh": 400}
+EVENTS = {OURS: 30_000, "Ray actor calls": 400, PUB_SUB: 30_000, "NATS": 12_000, "Zenoh": 20_000}
 
 Variants = Mapping[str, Measure]
 

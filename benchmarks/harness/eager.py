@@ -12,9 +12,9 @@ from typing import Any
 import cloudpickle
 import psutil
 import ray
-from echannel_ray.benchmarks.harness.parties import DRAIN_SECONDS, Consumer, Producer, View
 
 import echannel_ray as ec
+from echannel_ray.benchmarks.harness.parties import DRAIN_SECONDS, Consumer, Producer, View
 
 ADMISSION = ec.Admission(tiers=("ecode", "isolated", "inline"), max_seconds_per_event=0.2)
 TIERS = ("inline", "isolated")

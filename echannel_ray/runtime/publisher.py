@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 _LEAST_ARMED_BYTES = 1024 + OVERHEAD_BYTES
 _FREQUENT_TICKS = 3
-# Where nobody but modulators gets what is published, no pack bounds what they get at once, and no link's load says when
-# to gather.
+# Where nobody but modulators gets what is published, no pack bounds what they get at once.
 _MOST_TO_MODULATORS = 1023
 _MANY_IN_A_TICK = 8
 
@@ -178,7 +177,11 @@ class Publisher:
         if is_frequent and crew.ticking:
             # With too large a size, what is left of a window would be used in ever smaller steps.
             armed_bytes = self._sizes.get(kind) or max(_LEAST_ARMED_BYTES, 1 << (size - 1).bit_length())
-            room = self._room_for(armed_bytes)
+            # For who goes only to modulators no link's load says whether to gather.
+            unasked = self.outlet.policy.unasked
+            if self.has_branches and not self.stream.recipients:
+                unasked = _MOST_TO_MODULATORS if self._gathered_in_tick >= _MANY_IN_A_TICK else 0
+            room = self._room_for(armed_bytes, unasked)
             self.disarm()
             if room > 0:
                 self._armed_bytes = armed_bytes - OVERHEAD_BYTES if kind == PLAIN else armed_bytes
@@ -194,20 +197,17 @@ class Publisher:
         if host is not None and not self.outlet.has_consumers and not self._plain:
             # One of the two at a time, so that what was published first is seen first.
             self._plain_room = self._encoded_room = 0
-            host.direct_room = self._room_for(_LEAST_ARMED_BYTES)
+            host.direct_room = self._room_for(_LEAST_ARMED_BYTES, _MOST_TO_MODULATORS)
             self._direct = host
 
-    def _room_for(self, each_bytes: int) -> int:
-        """How many events of this size everybody has room for."""
+    def _room_for(self, each_bytes: int, most: int) -> int:
+        """How many events of this size everybody has room for, up to so many."""
         stream = self.stream
-        most = self.outlet.policy.unasked
         limit = stream.limit_bytes - stream.published_bytes
         if self.has_branches:
             limit = self.branches.room_bytes()
             if stream.recipients:
                 limit = min(limit, stream.limit_bytes - stream.published_bytes)
-            else:
-                most = _MOST_TO_MODULATORS if self._gathered_in_tick >= _MANY_IN_A_TICK else 0
         return min(most, limit // each_bytes)
 
     def has_little(self) -> bool:

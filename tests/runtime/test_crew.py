@@ -214,7 +214,7 @@ def test_a_link_that_fails_to_depart_is_asked_again(crew: Crew, link: ScriptedLi
     link.depart = fail  # type: ignore[method-assign]
     crew.depart_at(time.monotonic())
     assert failed.wait(PATIENCE_SECONDS)
-    del link.depart  # type: ignore[misc]
+    del link.depart
     crew.depart_at(time.monotonic())
     assert link.departures.get(timeout=PATIENCE_SECONDS)
     assert "the ticker goes on after an error" in caplog.text
