@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from echannel_ray.modulators import Difference
 
 import echannel_ray as ec
+from echannel_ray.modulators import Difference
 
 LAYERS, LATITUDES, LONGITUDES = 5, 12, 20  # so many tiles
 TILE = (16, 16)  # so many points of the grid in each

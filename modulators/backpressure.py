@@ -10,10 +10,9 @@ from bisect import insort
 from functools import cached_property
 from typing import Any
 
+from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulators._checks import count
 from echannel_ray.modulators._fields import Field, Key, Read, as_number, checked_field, checked_key, key_reader, reader
-
-from echannel_ray.modulation.modulator import Modulator
 
 
 class NewestOnly(Modulator):

@@ -7,10 +7,9 @@ from functools import cached_property
 from time import monotonic
 from typing import Any
 
+from echannel_ray.modulation.modulator import Demodulator, Modulator
 from echannel_ray.modulators._checks import above_zero, count
 from echannel_ray.modulators._fields import Key, Read, as_made, as_plain, checked_key, checked_make, key_reader
-
-from echannel_ray.modulation.modulator import Demodulator, Modulator
 
 
 class Cluster(Modulator):

@@ -12,11 +12,10 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
-from echannel_ray.modulators._checks import count
-from echannel_ray.modulators._fields import as_made, as_plain, checked_make
-
 from echannel_ray.formats import plain
 from echannel_ray.modulation.modulator import Demodulator, Modulator
+from echannel_ray.modulators._checks import count
+from echannel_ray.modulators._fields import as_made, as_plain, checked_make
 
 # The first byte of what travels: so Decompress needs no settings, and what does not shrink goes as it is.
 _AS_IT_IS: Final = b"\0"

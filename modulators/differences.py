@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulators._checks import number
 from echannel_ray.modulators._fields import (
     Field,
@@ -19,8 +20,6 @@ from echannel_ray.modulators._fields import (
     key_reader,
     reader,
 )
-
-from echannel_ray.modulation.modulator import Modulator
 
 
 class Difference(Modulator):

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from echannel_ray.modulators._fields import as_made, as_plain, checked_make
 
 from echannel_ray.formats import plain
 from echannel_ray.modulation.modulator import Demodulator, Modulator
+from echannel_ray.modulators._fields import as_made, as_plain, checked_make
 
 KEY_BYTES: Final = 32
 _SALT_BYTES: Final = 16

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from echannel_ray.modulators._fields import Field, Read, checked_field, reader
-
 from echannel_ray.modulation.modulator import Modulator
+from echannel_ray.modulators._fields import Field, Read, checked_field, reader
 
 
 class Range(Modulator):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from echannel_ray.modulators._fields import Read, as_plain, checked_names, reader
-
 from echannel_ray.modulation.modulator import Modulator
+from echannel_ray.modulators._fields import Read, as_plain, checked_names, reader
 
 
 class Project(Modulator):

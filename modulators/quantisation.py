@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Final
 
+from echannel_ray.modulation.modulator import Demodulator, Modulator
 from echannel_ray.modulators._checks import above_zero, count
 from echannel_ray.modulators._fields import as_made, as_plain, checked_make
-
-from echannel_ray.modulation.modulator import Demodulator, Modulator
 
 # From there on a float has no halves: steps can't be told apart.
 _MAX_CODE: Final = 2**53

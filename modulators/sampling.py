@@ -7,9 +7,8 @@ from functools import cached_property
 from time import monotonic
 from typing import Any
 
-from echannel_ray.modulators._checks import above_zero, count, number
-
 from echannel_ray.modulation.modulator import Modulator
+from echannel_ray.modulators._checks import above_zero, count, number
 
 
 class EveryNth(Modulator):

@@ -6,10 +6,9 @@ from functools import cached_property
 from time import monotonic
 from typing import Any
 
+from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulators._checks import above_zero
 from echannel_ray.modulators._fields import Key, Read, checked_key, key_reader
-
-from echannel_ray.modulation.modulator import Modulator
 
 
 class Throttle(Modulator):

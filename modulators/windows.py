@@ -8,10 +8,9 @@ from functools import cached_property
 from time import monotonic
 from typing import Any
 
+from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulators._checks import above_zero, count
 from echannel_ray.modulators._fields import Field, Read, as_number, as_plain, checked_field, reader
-
-from echannel_ray.modulation.modulator import Modulator
 
 
 class SlidingWindow(Modulator):

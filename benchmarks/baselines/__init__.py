@@ -1,1 +1,1 @@
-"""What the figures are compared with: Ray actor calls, bare sockets, a hand-written packed loop, pyzmq."""
+"""What the figures are compared with: Ray, bare sockets, pyzmq, NATS, Redis, Zenoh, gRPC, MPI, JSON."""

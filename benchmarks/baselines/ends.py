@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import msgspec
+
 from echannel_ray.benchmarks.baselines import frames
 from echannel_ray.benchmarks.baselines.relay import accept, connect, listen
 from echannel_ray.benchmarks.harness.child import requests

@@ -38,9 +38,9 @@ class JsonRecords:
 class JsonChannel:
     """What an `EventChannel` of such records is used for, by an untyped channel."""
 
-    def __init__(self, name: str, records: JsonRecords, packing: ec.Packing | None = None) -> None:
+    def __init__(self, name: str, records: JsonRecords) -> None:
         self.name = name
-        self._channel = ec.channel(name, packing=packing)
+        self._channel = ec.channel(name)
         self._records = records
 
     def producer(self) -> JsonProducer:

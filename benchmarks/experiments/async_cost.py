@@ -25,6 +25,7 @@ from echannel_ray.benchmarks.harness.pinning import PLACEMENTS, place
 from echannel_ray.benchmarks.harness.rows import Row
 from echannel_ray.benchmarks.harness.samples import Plan, interleave
 
+PAPER = "JECho, table 1"
 PLACEMENT = PLACEMENTS[-1]
 PACK = 256
 BARE = f"bare sockets, packs of {PACK}"

@@ -1,10 +1,9 @@
 """How long do a record and its answer take, and how many bytes a second go one way, from 100 B to 1 MB?
 
-The records have fields of several kinds. Ours are on typed channels: for the round trip with a packing degree of 1, as
-is recommended where one event is waited for. The bytes are those of the records, in whatever form they travel. JSON is
-text on our own channels. MPI and gRPC go straight from process to process, ours and the bare sockets by a third one;
-only the bare sockets and gRPC carry bytes that nobody makes of anything or into anything. Of small records the bare
-sockets pack as many as fit into 64 KB. The asking process has a core of its own.
+The records have fields of several kinds. Ours are on typed channels. The bytes are those of the records, in whatever
+form they travel. JSON is text on our own channels. MPI and gRPC go straight from process to process, ours and the bare
+sockets by a third one; only the bare sockets and gRPC carry bytes that nobody makes of anything or into anything. Of
+small records the bare sockets pack as many as fit into 64 KB. The asking process has a core of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from itertools import cycle, islice
 from time import perf_counter
 from typing import Any, NamedTuple
 
-import echannel_ray as ec
 from echannel_ray.benchmarks.baselines import grpc_stream, mpi
 from echannel_ray.benchmarks.baselines.grpc_stream import GrpcStream
 from echannel_ray.benchmarks.baselines.json_records import JsonRecords
@@ -57,7 +55,6 @@ MPI_IN_BULK, BARE = "mpi4py, in bulk", "bare sockets"
 SHORT_SIZES = ("100 B", "10 KB", "1 MB")
 # Two ranks of MPI on one core would only wait for each other's turn: it looks for messages without a pause.
 PLACED = PLACEMENTS[-1]
-AT_ONCE = ec.Packing(degree=1)
 PACK_BYTES = 64 << 10
 
 
@@ -70,8 +67,8 @@ class Asker(TypedProducer):
 
     def open_round_trip(self, name: str, event_type: Any) -> None:
         """Two channels: one there and one back."""
-        self._producers[name] = channel_of(f"{name}, there", event_type, AT_ONCE).producer()
-        self._answers[name] = channel_of(f"{name}, back", event_type, AT_ONCE).subscribe()
+        self._producers[name] = channel_of(f"{name}, there", event_type).producer()
+        self._answers[name] = channel_of(f"{name}, back", event_type).subscribe()
 
     def round_trip_seconds(self, kind: str, name: str, count: int) -> float:
         """Seconds from `publish` until the answer is here."""
@@ -88,8 +85,8 @@ class Answerer(TypedConsumer):
 
     def open_round_trip(self, name: str, event_type: Any) -> None:
         """The other ends."""
-        back = channel_of(f"{name}, back", event_type, AT_ONCE).producer()
-        channel_of(f"{name}, there", event_type, AT_ONCE).subscribe(back.publish)
+        back = channel_of(f"{name}, back", event_type).producer()
+        channel_of(f"{name}, there", event_type).subscribe(back.publish)
 
 
 class ExchangeField(TypedField):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ray
+
 from echannel_ray.benchmarks.baselines.actor_calls import Callee
 from echannel_ray.benchmarks.harness.field import Field, answer, start
 from echannel_ray.benchmarks.harness.rows import Row, at_most

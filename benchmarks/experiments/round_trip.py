@@ -24,6 +24,7 @@ from echannel_ray.benchmarks.harness.pinning import PLACEMENTS, place
 from echannel_ray.benchmarks.harness.rows import Row, at_most
 from echannel_ray.benchmarks.harness.samples import Plan, interleave
 
+PAPER = "JECho, table 1"
 CALL = "ray.get of an actor call"
 OTHERS: dict[str, Maker] = {
     CALL: ActorCalls,

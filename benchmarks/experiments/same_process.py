@@ -7,6 +7,7 @@ import threading
 import time
 
 import ray
+
 from echannel_ray.benchmarks.harness.field import SHUTDOWN_SECONDS, answer, start
 from echannel_ray.benchmarks.harness.parties import Consumer, Producer
 from echannel_ray.benchmarks.harness.pinning import CORES, pin

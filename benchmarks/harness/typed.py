@@ -20,11 +20,11 @@ from echannel_ray.benchmarks.harness.usage import cpu_seconds
 PAUSE_SECONDS = 0.002
 
 
-def channel_of(name: str, event_type: Any, packing: ec.Packing | None = None) -> Any:
+def channel_of(name: str, event_type: Any) -> Any:
     """A typed channel; one of JSON text, where that is what the type says."""
     if isinstance(event_type, JsonRecords):
-        return JsonChannel(name, event_type, packing)
-    return ec.channel(name, event_type, packing=packing)
+        return JsonChannel(name, event_type)
+    return ec.channel(name, event_type)
 
 
 class TypedProducer(Producer):

@@ -157,6 +157,9 @@ class Adaptive:
     `hold_seconds` after one another: from nothing to the whole interval as the load grows. The rate comes from the
     events themselves, whatever the degree is, so there is nothing to oscillate; the cost is measured too, so where the
     processor is wanted by others, packs get longer.
+
+    Where the next event only comes when the one before has been answered, holding gathers nothing, and slows down:
+    after a few packs of one it rests for a while. A pack of several ends the rest.
     """
 
     SPARE = 0.05
@@ -166,14 +169,20 @@ class Adaptive:
     _COST_STEP = 1.05
     _SMALL_PACK_BYTES = 8 << 10  # what a larger one takes is no fixed cost
     _HEELS_COSTS = 4  # an event that comes within so many costs of a departure is on its heels
+    _REST_SECONDS = 0.25
+    _HOPED_FOR = 8.0  # events in a pack, when holding begins: halfway to what comes with each, it falls below the least
+    _LEAST_GATHERED = 1.5
+    _SEVERAL = 4
 
-    __slots__ = ("_event_bytes", "_interval_seconds", "_left_at", "cost_seconds", "degree", "hold_seconds", "rate",
-                 "unasked")  # fmt: skip
+    __slots__ = ("_event_bytes", "_gathered", "_interval_seconds", "_left_at", "_rests_until", "cost_seconds",
+                 "degree", "hold_seconds", "rate", "unasked")  # fmt: skip
 
     def __init__(self, interval_seconds: float) -> None:
         self._interval_seconds = interval_seconds
         self._left_at = float("-inf")
         self._event_bytes = 0.0
+        self._gathered = self._HOPED_FOR
+        self._rests_until = 0.0
         self.rate = 0.0  # of events, a second
         self.cost_seconds = 20e-6
         self.hold_seconds = 0.0
@@ -203,12 +212,24 @@ class Adaptive:
             # Up or down by a step: that finds the median, which a thread that was stopped for a while doesn't move.
             cost = self.cost_seconds * (self._COST_STEP if seconds > self.cost_seconds else 1 / self._COST_STEP)
             self.cost_seconds = min(max(cost, self._LEAST_COST_SECONDS), self._MOST_COST_SECONDS)
-        self._decide()
+        self._judge(now, events)
+        self._decide(now)
 
-    def _decide(self) -> None:
+    def _judge(self, now: float, events: int) -> None:
+        """Whether it is of use to hold packs."""
+        if events >= self._SEVERAL:
+            self._gathered = self._HOPED_FOR
+            self._rests_until = 0.0
+        elif self.hold_seconds:
+            self._gathered += (events - self._gathered) / 2
+            if self._gathered < self._LEAST_GATHERED:
+                self._gathered = self._HOPED_FOR
+                self._rests_until = now + self._REST_SECONDS
+
+    def _decide(self, now: float) -> None:
         load = self.load
         most = max(1, min(self.MOST, int(MAX_PACK_BYTES / self._event_bytes)))
-        if load <= self.SPARE:
+        if load <= self.SPARE or now < self._rests_until:
             self.hold_seconds = 0.0
             self.degree = most
             self.unasked = 0

@@ -89,6 +89,23 @@ def simulate(policy: Policy, source: Source, seconds: float, costs: Costs | None
     return run
 
 
+def ask_and_wait(policy: Policy, seconds: float, answer_seconds: float) -> Run:
+    """A source that publishes the next event when the one before was answered."""
+    costs = Costs()
+    run = Run()
+    now = 0.0
+    while now < seconds:
+        now += PUBLISH_SECONDS
+        leaves = max(now, policy.due_at(now)) if policy.degree > 1 else now
+        took = costs.of(leaves, 1, 100)
+        run.waits.append(leaves - now)
+        now = leaves + took
+        run.departures.append((now, 1))
+        policy.left(now, 1, 100, took)
+        now += answer_seconds
+    return run
+
+
 # ---- sources ----
 
 

@@ -8,6 +8,7 @@ from echannel_ray.protocol.packing import Adaptive, Fixed, HillClimb, Packing, p
 from tests.protocol.packing_traces import (
     Costs,
     alternating,
+    ask_and_wait,
     bursts,
     continuous,
     paced,
@@ -215,6 +216,24 @@ def test_high_load_costs_as_little_as_the_best_degree():
 
     best = min(busy(simulate(Fixed(degree, INTERVAL), paced(200_000), 1.0)) for degree in DEGREES)
     assert busy(simulate(Adaptive(INTERVAL), paced(200_000), 1.0)) < 1.1 * best
+
+
+@pytest.mark.parametrize("answer", [30e-6, 100e-6, 150e-6, 200e-6])
+def test_who_waits_for_answers_is_not_held_up(answer):
+    run = ask_and_wait(Adaptive(INTERVAL), 3.0, answer)
+    bare = ask_and_wait(Fixed(1, INTERVAL), 3.0, answer)
+    waits = sorted(run.waits)
+    assert waits[len(waits) // 2] <= 4 * Costs().fixed - answer + 1e-6 or waits[len(waits) // 2] == 0.0
+    assert run.rate() > (0.95 if answer > 50e-6 else 0.6) * bare.rate()
+
+
+def test_a_stream_that_follows_on_questions_is_gathered_at_once():
+    policy = Adaptive(INTERVAL)
+    ask_and_wait(policy, 1.0, 100e-6)
+    source = ((1.0 + at, size) for at, size in continuous())
+    run = simulate(policy, source, 1.2)
+    _, best = best_static(continuous, 0.2)
+    assert run.rate(1.02, 1.2) > 0.95 * best
 
 
 def test_large_events_are_not_held_for_what_packing_does_not_save():
