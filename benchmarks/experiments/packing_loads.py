@@ -22,7 +22,7 @@ PACKINGS = {
 }
 LOW = {"1 every 10 ms": (1, 0.01), "1 every ms": (1, 0.001)}
 BURSTS = {"15 every 20 ms": (15, 0.02), "5 every 20 ms": (5, 0.02), "2 every 5 ms": (2, 0.005)}
-HIGH = {"10 every ms": (10, 0.001), "50 every ms": (50, 0.001), "200 every ms": (200, 0.001)}
+HIGH = {"50 every ms": (50, 0.001), "200 every ms": (200, 0.001)}
 
 FIGURES = (
     Figure(
@@ -58,7 +58,7 @@ def run(plan: Plan) -> list[Row]:
             for loads in (LOW, BURSTS, HIGH):
                 for what, (burst, every) in loads.items():
                     size = 1000 if loads is BURSTS else 100
-                    load = Load(burst, every, 0.3 if plan.short else 0.6, size)
+                    load = Load(burst, every, 0.25 if plan.short else 0.4, size)
                     rows += _rows(plan, field, placement, what, load, loads)
     return rows
 

@@ -235,6 +235,7 @@ class Adaptive:
             self.unasked = 0
         else:
             self.hold_seconds = self._interval_seconds * (1 - self.SPARE / load)
-            # Twice what comes meanwhile: only where the clock comes late does a pack leave by its degree.
-            self.degree = min(most, 1 + int(2 * self.rate * self.hold_seconds))
-            self.unasked = self.degree - 1
+            # Twice what comes meanwhile: only where the clock comes late does that end a pack.
+            expected = min(self.MOST, 1 + int(2 * self.rate * self.hold_seconds))
+            self.degree = min(most, expected)
+            self.unasked = expected - 1  # several packs of large events, which are then written together
