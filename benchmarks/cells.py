@@ -13,12 +13,13 @@ ORDER = ("failed", "missed", "behind", "met", "", "skipped")
 
 def cells(row: Row) -> list[str]:
     """One for each of `COLUMNS`."""
-    figure = quantity(row.ours.best, row.ours.unit) if row.ours.values else ""
+    figure = quantity(row.ours_figure, row.ours.unit) if row.ours.values else ""
     spread = f"{row.ours.spread:.0%}" if row.ours.values else ""
     baseline = row.against
     if row.baseline is not None and row.baseline.values:
-        baseline += f": {quantity(row.baseline.best, row.baseline.unit)}"
-    note = "; ".join(filter(None, (row.error or row.note, *row.doubts)))
+        baseline += f": {quantity(row.baseline_figure, row.baseline.unit)}"
+    how = "medians" if row.statistic == "median" and row.ours.values else ""
+    note = "; ".join(filter(None, (row.error or row.note, how, *row.doubts)))
     return [row.measure, row.placement, figure, spread, baseline, ratio(row), goal(row), outcome(row), note]
 
 

@@ -74,9 +74,9 @@ def loss(row: Row) -> str:
     where = f"{row.measure} ({CORES.get(row.placement, row.placement)})" if row.placement else row.measure
     if row.error:
         return f"{where}: failed with {row.error}"
-    sentence = f"{where}: {quantity(row.ours.best, row.ours.unit)}"
+    sentence = f"{where}: {quantity(row.ours_figure, row.ours.unit)}"
     if row.baseline is not None and row.ratio is not None:
-        sentence += f" against {quantity(row.baseline.best, row.baseline.unit)} of {row.against}, {ratio(row)}"
+        sentence += f" against {quantity(row.baseline_figure, row.baseline.unit)} of {row.against}, {ratio(row)}"
     sentence += f"; the goal is {goal(row)}" if row.goal else "; without a goal"
     return sentence + (f" (doubtful: {', '.join(row.doubts)})" if row.doubts else "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,11 +41,12 @@ class Facts:
     machine: Machine
     versions: dict[str, str]
     revision: str
+    date: str
 
 
 def facts() -> Facts:
     """Those of this process."""
-    return Facts(_machine(), extras.versions(), _revision())
+    return Facts(_machine(), extras.versions(), _revision(), time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
 
 
 def _machine() -> Machine:

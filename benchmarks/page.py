@@ -25,8 +25,12 @@ def markdown(results: Sequence[Result], folder: Path) -> str:
     conclusions = [conclude(result) for result in results]
     common = _setting(results[0])
     lines = ["# Results", "", INTRODUCTION, "", common, ""]
-    doubts = dict.fromkeys(doubt for result in results for doubt in result.machine.doubts)
-    lines += [line for doubt in doubts for line in (f"**Doubtful:** {doubt}.", "")]
+    dates = sorted({result.date for result in results if result.date})
+    if len(dates) > 1:
+        lines += [
+            f"These are experiments of {len(dates)} runs, from {dates[0]} to {dates[-1]}: each says of which.",
+            "",
+        ]
     lines += _conclusions(conclusions)
     for result, conclusion in zip(results, conclusions, strict=True):
         lines += _section(result, conclusion, "" if _setting(result) == common else _setting(result), folder)
@@ -61,11 +65,12 @@ def _summary(each: Conclusion) -> str:
 
 
 def _section(result: Result, conclusion: Conclusion, setting: str, folder: Path) -> list[str]:
-    how = [f"{result.rounds} rounds, seed {result.seed}, {result.took_seconds:.0f} s"]
+    how = [f"{result.date}, {result.rounds} rounds, seed {result.seed}, {result.took_seconds:.0f} s".removeprefix(", ")]
     how += ["the short form"] if result.short else []
     paper = f" Repeats {escaped(result.paper)}." if result.paper else ""
     summary = f"{conclusion.summary.capitalize()}. ({', '.join(how)})"
     lines = [f"## {result.experiment}", "", f"{result.question}{paper}", "", summary, ""]
+    lines += [line for doubt in result.machine.doubts for line in (f"**Doubtful:** {doubt}.", "")]
     if setting:
         lines += [f"Measured elsewhere or with other versions: {setting}", ""]
     for panel in panels(result.figures, result.rows):

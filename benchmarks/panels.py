@@ -77,6 +77,6 @@ def _collide(rows: Iterable[Row]) -> bool:
 
 def _points(rows: Iterable[Row]) -> Iterable[tuple[str, bool, float, float]]:
     for row in rows:
-        yield row.series, True, row.x, row.ours.best
+        yield row.series, True, row.x, row.ours_figure
         if row.baseline is not None and row.baseline.values:
-            yield row.against, False, row.x, row.baseline.best
+            yield row.against, False, row.x, row.baseline_figure

@@ -27,6 +27,7 @@ class Result:
     revision: str = ""  # where the package does not run from its repository there is none
     paper: str = ""
     figures: list[Figure] = field(default_factory=list)
+    date: str = ""  # when the run began
 
     @property
     def has_failed(self) -> bool:

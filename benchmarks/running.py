@@ -63,6 +63,7 @@ def measure(experiment: Experiment, plan: Plan, here: Facts) -> Result:
         here.revision,
         paper,
         list(figures),
+        here.date,
     )
 
 

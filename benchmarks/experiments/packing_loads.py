@@ -1,17 +1,20 @@
 """What does packing do to latency and CPU where the load is low, or comes in bursts?
 
-By the clock, from one event in 10 ms to JBora's bursts; medians are from `publish` to the handler.
+By the clock, from one event in 10 ms to JBora's bursts; medians are from `publish` to the handler. And threads that
+each wait for the answer to what they published before they publish again: who gathers would only delay them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import echannel_ray as ec
+from echannel_ray.benchmarks.harness.field import answer
 from echannel_ray.benchmarks.harness.paced import Load, Outcome, PackedField
 from echannel_ray.benchmarks.harness.pinning import PLACEMENTS
 from echannel_ray.benchmarks.harness.rows import Figure, Row, at_least, at_most
-from echannel_ray.benchmarks.harness.samples import Plan, Samples
+from echannel_ray.benchmarks.harness.samples import Plan, Samples, interleave
 
 PACKINGS = {
     "no packing": ec.Packing(degree=1),
@@ -23,6 +26,10 @@ PACKINGS = {
 LOW = {"1 every 10 ms": (1, 0.01), "1 every ms": (1, 0.001)}
 BURSTS = {"15 every 20 ms": (15, 0.02), "5 every 20 ms": (5, 0.02), "2 every 5 ms": (2, 0.005)}
 HIGH = {"50 every ms": (50, 0.001), "200 every ms": (200, 0.001)}
+
+CALLERS = (1, 2, 8)
+_QUESTIONS = {f"{name}, there": PACKINGS[name] for name in ("no packing", "adaptive")}
+_BACK = {there: there.replace("there", "back") for there in _QUESTIONS}
 
 FIGURES = (
     Figure(
@@ -51,8 +58,12 @@ def run(plan: Plan) -> list[Row]:
     rows = []
     with PackedField(plan, "bench-packing-loads") as field:
         field.connect_packed(PACKINGS, timing=True)
+        answer(field.producer.open_with.remote(_QUESTIONS | {back: _QUESTIONS[there] for there, back in _BACK.items()}))
+        for there, back in _BACK.items():
+            answer(field.consumers[0].relay.remote(there, back))
         for placement in PLACEMENTS:
             field.place(placement)
+            rows += _with_answers(plan, field, placement)
             for name in PACKINGS:
                 field.under(name, Load(10, 0.001, 0.1))
             for loads in (LOW, BURSTS, HIGH):
@@ -61,6 +72,25 @@ def run(plan: Plan) -> list[Row]:
                     load = Load(burst, every, 0.25 if plan.short else 0.4, size)
                     rows += _rows(plan, field, placement, what, load, loads)
     return rows
+
+
+def _with_answers(plan: Plan, field: PackedField, placement: str) -> list[Row]:
+    """Callers that each wait for the answer to a question before they ask the next."""
+    rows = []
+    seconds = 0.25 if plan.short else 0.5
+    for callers in CALLERS:
+        variants = {there: partial(_ask_and_wait, field, there, callers, seconds) for there in _QUESTIONS}
+        for measure in variants.values():
+            measure()
+        rates = interleave(plan, variants, "questions/s", higher_is_better=True)
+        ours, bare = rates["adaptive, there"], rates["no packing, there"]
+        what = f"questions and answers, {callers} {'caller' if callers == 1 else 'callers'}, adaptive"
+        rows.append(Row(what, placement, ours, "no packing", bare, at_least(0.98), statistic="median"))
+    return rows
+
+
+def _ask_and_wait(field: PackedField, there: str, callers: int, seconds: float) -> float:
+    return float(answer(field.producer.ask_and_wait.remote(there, _BACK[there], callers, seconds)))
 
 
 def _rows(plan: Plan, field: PackedField, placement: str, what: str, load: Load, loads: object) -> list[Row]:
@@ -79,7 +109,9 @@ def _rows(plan: Plan, field: PackedField, placement: str, what: str, load: Load,
     costs = {name: samples(name, "s", lambda each: each.cpu_seconds_per_event) for name in PACKINGS}
     fixed = [name for name in PACKINGS if name != "adaptive"]
     per_second = load.burst / load.every_seconds
-    rows = []
+    tails = {name: samples(name, "s", lambda each: each.p99_seconds) for name in ("adaptive", "no packing")}
+    what_tail = f"p99 latency, {what}, adaptive"
+    rows = [Row(what_tail, placement, tails["adaptive"], "no packing", tails["no packing"], statistic="median")]
     for name in fixed:
         packed = outcomes["adaptive"][0].events_per_pack
         note = f"{packed:.1f} events in a pack" if name == "no packing" else ""
@@ -92,7 +124,7 @@ def _rows(plan: Plan, field: PackedField, placement: str, what: str, load: Load,
             ),
             Row(
                 f"CPU of all processes per event, {what}, adaptive", placement, costs["adaptive"], name, costs[name],
-                at_most(1) if loads is BURSTS and is_bare else None, note,
+                None, note,
                 figure="packing-cpu", x=per_second, series=f"adaptive, {placement}",
             ),
         ]  # fmt: skip

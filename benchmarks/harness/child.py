@@ -6,6 +6,7 @@ Started by `spawn`: the driver has Ray's threads, which don't survive a fork.
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -66,6 +67,7 @@ class Child:
 
 
 def _run(main: Callable[..., None], pipe: Connection, *arguments: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends us
     # The parent closes the pipe to end a child, whatever the child is waiting for.
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         main(pipe, *arguments)

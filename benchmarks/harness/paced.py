@@ -81,6 +81,33 @@ class PacedProducer(Producer):
         producer.drain(timeout=DRAIN_SECONDS)
         return began, events
 
+    def degree(self, name: str) -> float:
+        """The packing degree now."""
+        return max(ec.channel(name).stats().packing_degree.values())
+
+    def ask_and_wait(self, there: str, back: str, callers: int, seconds: float) -> float:
+        """Questions a second, by threads that each wait for the answer before the next one."""
+        answered = [threading.Event() for _ in range(callers)]
+        counts = [0] * callers
+        publish = self._producers[there].publish
+        end = time.monotonic() + seconds
+
+        def ask(caller: int) -> None:
+            while time.monotonic() < end:
+                answered[caller].clear()
+                publish(caller)
+                answered[caller].wait(DRAIN_SECONDS)
+                counts[caller] += 1
+
+        with ec.channel(back).subscribe(lambda caller: answered[caller].set()):
+            threads = [threading.Thread(target=ask, args=(caller,)) for caller in range(callers)]
+            began = time.monotonic()
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return sum(counts) / (time.monotonic() - began)
+
     def publish_load(self, name: str, load: Load) -> int:
         """By the clock; how many packs it took."""
         producer = self._producers[name]
@@ -149,6 +176,10 @@ class PackedField(Field):
         """Events a second until all that was published in this time is there."""
         began, events = answer(self.producer.publish_for.remote(name, size, seconds))
         return float(events / (time.monotonic() - began))
+
+    def degree(self, name: str) -> float:
+        """The packing degree now."""
+        return float(answer(self.producer.degree.remote(name)))
 
     def under(self, name: str, load: Load) -> Outcome:
         """What this load is like."""

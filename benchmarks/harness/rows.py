@@ -62,13 +62,25 @@ class Row:
     figure: str = ""  # the plot that it is a point of: at `x`, on our line `series` and on the baseline's
     x: float = 0.0
     series: str = "echannel_ray"
+    statistic: Literal["best", "median"] = "best"  # of the rounds; the median where something may fail now and then
+
+    @property
+    def ours_figure(self) -> float:
+        """What counts of our rounds."""
+        return float(getattr(self.ours, self.statistic))
+
+    @property
+    def baseline_figure(self) -> float:
+        """What counts of the baseline's rounds."""
+        there = self.baseline is not None and self.baseline.values
+        return float(getattr(self.baseline, self.statistic)) if there else 0.0
 
     @property
     def ratio(self) -> float | None:
         """Our figure as a multiple of the baseline's."""
-        if not self.ours.values or self.baseline is None or not self.baseline.values or not self.baseline.best:
+        if not self.ours.values or not self.baseline_figure:
             return None
-        return self.ours.best / self.baseline.best
+        return self.ours_figure / self.baseline_figure
 
     @property
     def deficit(self) -> float | None:
@@ -100,7 +112,7 @@ class Row:
             return "skipped"
         if self.goal is None:
             return ""
-        figure = self.ours.best if self.ratio is None else self.ratio
+        figure = self.ours_figure if self.ratio is None else self.ratio
         return "met" if self.goal.holds(figure) else "missed"
 
     def as_dict(self) -> dict[str, Any]:

@@ -52,7 +52,6 @@ class FlowSender:
         self.acked: dict[int, int] = dict.fromkeys(self.members, 0)
         self.streams = 0  # routes that use it; a flow that none uses ends when all is acknowledged
         self.resent_packs = 0
-        self.packed = 1.0  # events in a pack, of late
         self._probe_at = float("inf")
         self._probe_seconds = FIRST_PROBE_SECONDS
         self._resent: dict[int, tuple[int, int]] = {}  # node -> (probed number, lowest number resent for it)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
+from weakref import ref
 
 from echannel_ray.protocol.frames import CHUNK_BYTES, MAX_PACK_BYTES
 from echannel_ray.protocol.kinds import GAP, NOTICE, PLAIN, as_wire
@@ -80,8 +81,25 @@ class Gather:
     """
 
     __slots__ = (
-        "_after_large", "_run_start", "began_at", "control", "counts", "due_at", "due_by", "events", "firsts",
-        "gathered_bytes", "has_large", "kind", "kinds", "marks", "policies", "stream", "stream_of_route", "streams",
+        "__weakref__",
+        "_after_large",
+        "_run_start",
+        "began_at",
+        "control",
+        "counts",
+        "due_at",
+        "due_by",
+        "events",
+        "firsts",
+        "gathered_bytes",
+        "has_large",
+        "kind",
+        "kinds",
+        "marks",
+        "policies",
+        "stream",
+        "stream_of_route",
+        "streams",
         "was_left",
     )  # fmt: skip
 
@@ -90,7 +108,7 @@ class Gather:
         self.kind = PLAIN
         self.stream_of_route: dict[int, Any] = {}  # of the routes that the flow has declared
         self._run_start = 0
-        self.policies: dict[Packing, Policy] = {}  # of its channels
+        self.policies: dict[Packing, ref[Policy]] = {}  # of its channels: they live as long as somebody uses them
         self._reset()
 
     def _reset(self) -> None:
@@ -112,23 +130,32 @@ class Gather:
     def __bool__(self) -> bool:
         return bool(self.events or self.control)
 
-    def policy(self, packing: Packing) -> Policy:
-        """The policy of this flow for channels with these options."""
-        found = self.policies.get(packing)
+    def policy(self, packing: Packing, clock_offset_seconds: float = 0.0) -> Policy:
+        """The policy of this flow for channels with these options: see `policy_of`."""
+        known = self.policies.get(packing)
+        found = known() if known is not None else None
         if found is None:
-            found = self.policies[packing] = policy_of(packing)
+            found = policy_of(packing, clock_offset_seconds)
+            self.policies[packing] = ref(found)
         return found
 
-    def see_off(self, policy: Policy, now: float) -> bool:
+    def left(self, now: float, events: int, size_bytes: int, seconds: float, due_by: Policy | None) -> None:
+        """A pack has left, which this policy was the last to be asked about: see `Policy`."""
+        for packing, known in [*self.policies.items()]:
+            policy = known()
+            if policy is not None:
+                policy.left(now, events, size_bytes, seconds, policy is due_by)
+            else:
+                del self.policies[packing]
+
+    def see_off(self, policy: Policy, now: float, came_at: float) -> bool:
         """An event was gathered that is under this policy. Whether the pack leaves now; else `due_at` says when."""
-        if len(self.events) >= policy.degree or self.gathered_bytes >= MAX_PACK_BYTES:
-            return True
         if self.due_by is not policy:
-            due_at = policy.due_at(now)
+            due_at = policy.due_at(came_at)
             self.due_at = due_at if self.due_by is None else min(self.due_at, due_at)
             self.due_by = policy
             self.began_at = self.began_at or now
-        return self.due_at <= now
+        return self.due_at <= now or len(self.events) >= policy.degree or self.gathered_bytes >= MAX_PACK_BYTES
 
     def turn(self, stream: Any, kind: int) -> None:
         """Close the open run; the events appended from now on are of this stream and kind."""

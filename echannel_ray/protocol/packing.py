@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from echannel_ray.protocol.frames import MAX_PACK_BYTES
+from echannel_ray.protocol.trials import Trials
 
 MAX_DEGREE = 65_536
 
@@ -59,14 +60,19 @@ class Policy(Protocol):
     def due_at(self, now: float) -> float:
         """When a pack whose first event has just come leaves at the latest; that may be now."""
 
-    def left(self, now: float, events: int, size_bytes: int, seconds: float) -> None:
-        """A pack has left. `seconds` is how long the sending thread was busy with it."""
+    def typical(self, now: float) -> float:
+        """How many events a pack has now, if they come as of late."""
+
+    def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
+        """A pack has left, when we or another policy of the link said. `seconds` is how long the sending thread was
+        busy with it.
+        """
 
 
-def policy_of(packing: Packing) -> Policy:
-    """The policy that a channel's options ask for."""
+def policy_of(packing: Packing, clock_offset_seconds: float = 0.0) -> Policy:
+    """The policy that a channel's options ask for; the offset makes the clock that it is given everybody's."""
     if packing.degree == ADAPTIVE:
-        return Adaptive(packing.interval_seconds)
+        return Adaptive(packing.interval_seconds, clock_offset_seconds)
     if packing.degree == HILL_CLIMB:
         return HillClimb(packing.interval_seconds, packing.measuring_seconds)
     assert isinstance(packing.degree, int)
@@ -76,7 +82,7 @@ def policy_of(packing: Packing) -> Policy:
 class Fixed:
     """The degree that was given."""
 
-    __slots__ = ("degree", "interval_seconds", "unasked")
+    __slots__ = ("__weakref__", "degree", "interval_seconds", "unasked")
 
     def __init__(self, degree: int, interval_seconds: float) -> None:
         self.degree = degree
@@ -87,27 +93,34 @@ class Fixed:
         """See `Policy`."""
         return now + self.interval_seconds
 
-    def left(self, now: float, events: int, size_bytes: int, seconds: float) -> None:
+    def typical(self, now: float) -> float:
+        """See `Policy`."""
+        return float(self.degree)
+
+    def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
         """See `Policy`."""
 
 
 class HillClimb:
     """JBora's policy, with its second update rule: what raised the throughput is done again, else the opposite.
 
-    A step is as long as two measures: "we set Ta = 5 sec and we updated the packing degree based on the last two
-    measures, i.e., every 10 sec". What a step achieved is compared with what the step before it did.
+    "We set Ta = 5 sec and we updated the packing degree based on the last two measures, i.e., every 10 sec." That is
+    read so: a step is as long as two measures, and what it achieved is compared with what the step before it did.
+    Time in which nothing was sent says nothing of a degree, and is left out.
     """
 
     MOST = 1024
+    _IDLE_INTERVALS = 10  # after so many without a pack there is nothing to send
 
-    __slots__ = ("_events", "_former_degree", "_former_rate", "_step_began", "_step_seconds", "degree",
-                 "interval_seconds")  # fmt: skip
+    __slots__ = ("__weakref__", "_events", "_former_degree", "_former_rate", "_left_at", "_step_seconds",
+                 "_took_seconds", "degree", "interval_seconds")  # fmt: skip
 
     def __init__(self, interval_seconds: float, measuring_seconds: float) -> None:
         self.degree = 1
         self.interval_seconds = interval_seconds
         self._step_seconds = 2 * measuring_seconds
-        self._step_began: float | None = None
+        self._left_at: float | None = None
+        self._took_seconds = 0.0
         self._events = 0
         self._former_degree = 1
         self._former_rate: float | None = None
@@ -121,20 +134,26 @@ class HillClimb:
         """See `Policy`."""
         return now + self.interval_seconds
 
-    def left(self, now: float, events: int, size_bytes: int, seconds: float) -> None:
+    def typical(self, now: float) -> float:
         """See `Policy`."""
-        if self._step_began is None:
-            self._step_began = now
+        return float(self.degree)
+
+    def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
+        """See `Policy`."""
+        if not is_ours:
+            return
+        left_at, self._left_at = self._left_at, now
+        if left_at is None or now - left_at > max(self._step_seconds, self._IDLE_INTERVALS * self.interval_seconds):
             return
         self._events += events
-        took = now - self._step_began
-        if took >= self._step_seconds:
-            self._step(self._events / took)
-            self._step_began = now
+        self._took_seconds += now - left_at
+        if self._took_seconds >= self._step_seconds:
+            self._step(self._events / self._took_seconds)
+            self._took_seconds = 0.0
             self._events = 0
 
     def _step(self, rate: float) -> None:
-        """One measure of throughput: the rule, as it is in the paper."""
+        """The end of a step: the rule, as it is in the paper."""
         former_rate, self._former_rate = self._former_rate, rate
         former_degree, self._former_degree = self._former_degree, self.degree
         if former_rate is None:
@@ -152,37 +171,32 @@ class Adaptive:
     """Packs leave at once while that costs little, and else no more often than what it costs allows.
 
     What packing saves is the fixed cost of a pack. `load` is the share of its time that the sending thread would be
-    busy with these costs if each event left by itself. Below `SPARE` that is no matter: an event leaves at once, and
-    those that follow on its heels (a burst) leave together, as soon as another thread gets to it. Above, packs leave
-    `hold_seconds` after one another: from nothing to the whole interval as the load grows. The rate comes from the
-    events themselves, whatever the degree is, so there is nothing to oscillate; the cost is measured too, so where the
-    processor is wanted by others, packs get longer.
+    busy with these costs if each event left by itself. Below `SPARE` that is no matter: an event leaves at once. Above,
+    packs leave `hold_seconds` after one another: from nothing to the whole interval as the load grows. Rate and cost
+    are measured: where the processor is wanted by others, packs cost more, and get longer.
 
-    Where the next event only comes when the one before has been answered, holding gathers nothing, and slows down:
-    after a few packs of one it rests for a while. A pack of several ends the rest.
+    A source that waits for answers is slowed down by holding, and then gathers little. So both ways are tried: for a
+    window of time packs are held, for another one they are not, and where more events come when they are not, they
+    are not; until the next trial. Nothing is tried where holding can't slow anybody: where packs leave because they are
+    full, or hardly more could leave one by one.
     """
 
     SPARE = 0.05
     MOST = 1024  # events: a longer pack saves less than a hundredth
+    LONGEST_HOLD_SECONDS = 0.01  # a pack in so long a time costs next to nothing, so more would only delay
     _MEMORY_SECONDS = 0.02  # of the rate
     _LEAST_COST_SECONDS, _MOST_COST_SECONDS = 2e-6, 1e-3
     _COST_STEP = 1.05
     _SMALL_PACK_BYTES = 8 << 10  # what a larger one takes is no fixed cost
-    _HEELS_COSTS = 4  # an event that comes within so many costs of a departure is on its heels
-    _REST_SECONDS = 0.25
-    _HOPED_FOR = 8.0  # events in a pack, when holding begins: halfway to what comes with each, it falls below the least
-    _LEAST_GATHERED = 1.5
-    _SEVERAL = 4
 
-    __slots__ = ("_event_bytes", "_gathered", "_interval_seconds", "_left_at", "_rests_until", "cost_seconds",
-                 "degree", "hold_seconds", "rate", "unasked")  # fmt: skip
+    __slots__ = ("__weakref__", "_event_bytes", "_left_at", "_longest_seconds", "_trials", "cost_seconds", "degree",
+                 "hold_seconds", "rate", "unasked")  # fmt: skip
 
-    def __init__(self, interval_seconds: float) -> None:
-        self._interval_seconds = interval_seconds
+    def __init__(self, interval_seconds: float, clock_offset_seconds: float = 0.0) -> None:
+        self._longest_seconds = min(interval_seconds, self.LONGEST_HOLD_SECONDS)
         self._left_at = float("-inf")
         self._event_bytes = 0.0
-        self._gathered = self._HOPED_FOR
-        self._rests_until = 0.0
+        self._trials = Trials(max(0.02, 4 * self._longest_seconds), clock_offset_seconds)
         self.rate = 0.0  # of events, a second
         self.cost_seconds = 20e-6
         self.hold_seconds = 0.0
@@ -196,14 +210,19 @@ class Adaptive:
 
     def due_at(self, now: float) -> float:
         """See `Policy`."""
-        return max(now, self._left_at + max(self.hold_seconds, self._HEELS_COSTS * self.cost_seconds))
+        return max(now, self._left_at + self.hold_seconds)
 
-    def left(self, now: float, events: int, size_bytes: int, seconds: float) -> None:
+    def typical(self, now: float) -> float:
         """See `Policy`."""
-        elapsed = max(now - self._left_at, 1e-6)
-        self._left_at = now
+        is_idle = now - self._left_at > max(self.hold_seconds, self._MEMORY_SECONDS)
+        return 1.0 if is_idle else max(1.0, min(self.degree, self.rate * self.hold_seconds))
+
+    def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
+        """See `Policy`."""
         if not events:
             return
+        elapsed = max(now - self._left_at, 1e-6)
+        self._left_at = now
         if elapsed < 1e9:
             weight = elapsed / (self._MEMORY_SECONDS + elapsed)
             self.rate += weight * (events / elapsed - self.rate)
@@ -212,29 +231,19 @@ class Adaptive:
             # Up or down by a step: that finds the median, which a thread that was stopped for a while doesn't move.
             cost = self.cost_seconds * (self._COST_STEP if seconds > self.cost_seconds else 1 / self._COST_STEP)
             self.cost_seconds = min(max(cost, self._LEAST_COST_SECONDS), self._MOST_COST_SECONDS)
-        self._judge(now, events)
-        self._decide(now)
-
-    def _judge(self, now: float, events: int) -> None:
-        """Whether it is of use to hold packs."""
-        if events >= self._SEVERAL:
-            self._gathered = self._HOPED_FOR
-            self._rests_until = 0.0
-        elif self.hold_seconds:
-            self._gathered += (events - self._gathered) / 2
-            if self._gathered < self._LEAST_GATHERED:
-                self._gathered = self._HOPED_FOR
-                self._rests_until = now + self._REST_SECONDS
-
-    def _decide(self, now: float) -> None:
         load = self.load
-        most = max(1, min(self.MOST, int(MAX_PACK_BYTES / self._event_bytes)))
-        if load <= self.SPARE or now < self._rests_until:
+        if is_ours:
+            self._trials.left(now, events, events >= self.degree, load)
+        self._hold(load)
+
+    def _hold(self, load: float) -> None:
+        most = max(1, min(self.MOST, int(MAX_PACK_BYTES / max(self._event_bytes, 1.0))))
+        if load <= self.SPARE or not self._trials.holds:
             self.hold_seconds = 0.0
             self.degree = most
             self.unasked = 0
         else:
-            self.hold_seconds = self._interval_seconds * (1 - self.SPARE / load)
+            self.hold_seconds = self._longest_seconds * (1 - self.SPARE / load)
             # Twice what comes meanwhile: only where the clock comes late does that end a pack.
             expected = min(self.MOST, 1 + int(2 * self.rate * self.hold_seconds))
             self.degree = min(most, expected)

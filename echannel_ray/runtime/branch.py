@@ -20,7 +20,7 @@ from echannel_ray.formats.events import BLOCK, BUFFERS, OVERHEAD_BYTES, decode, 
 from echannel_ray.protocol.kinds import token_of, wire_kind
 from echannel_ray.protocol.messages import Derived, ModulatorGone
 from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST
-from echannel_ray.runtime.crew import Errand
+from echannel_ray.runtime.crew import TICK_SECONDS, Errand
 from echannel_ray.runtime.deliveries import Emission
 from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.outlet import SMALL_BYTES, Encoded, Outlet, joined
@@ -149,6 +149,7 @@ class Branch:
         # Consumers know its events as those of the producer, wherever they pass.
         self.outlet.stream.producer = publisher.stream.number
         self.outlet.name = publisher.name
+        self.outlet.waited_seconds = TICK_SECONDS  # for its modulator
 
     @property
     def is_wanted(self) -> bool:

@@ -326,8 +326,6 @@ class Endpoint:
     def depart(self, now: float) -> None:
         """See `crew.Link`: packs leave whose time has come."""
         with self.lock:
-            if self.armed and min(each.outlet.packing.interval_seconds for each in self.armed) < TICK_SECONDS:
-                self._absorb(now)
             self._flush_due(now)
         self.outgoing.write()
 
@@ -586,10 +584,15 @@ class Endpoint:
         return {**sums, "packing_degree": self._packing_degrees(channel)}
 
     def _packing_degrees(self, channel: str) -> dict[str, float]:
-        """How many events are in a pack of each link that carries the channel from here, of late."""
-        streams = [outlet.stream for publisher in self.publishers.on(channel) for outlet in publisher.outlets()]
-        flows = {route.flow for stream in streams for route in stream.routes()}
-        return {f"{self.id:016x}-{flow.number}": round(flow.packed, 1) for flow in flows if flow.last_sent}
+        """With how many events packs leave now, on each link that carries the channel from here."""
+        now = time.monotonic()
+        degrees = {}
+        for publisher in self.publishers.on(channel):
+            for outlet in publisher.outlets():
+                for route, policy in outlet.links():
+                    nodes = "+".join(f"{node:016x}" for node in sorted(route.flow.members))
+                    degrees[f"{self.id:016x}-{route.flow.number} to {nodes}"] = round(policy.typical(now), 1)
+        return degrees
 
     def endpoint_gone(self, endpoint: int) -> None:
         """Another process has died or left; under the lock."""

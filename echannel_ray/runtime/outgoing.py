@@ -88,6 +88,7 @@ class Outgoing:
         # What a member that died had not handled, say, may be much more than a pack.
         gathered_bytes = gather.gathered_bytes
         is_usual = not gather.has_large and gathered_bytes < 2 * frames.MAX_PACK_BYTES
+        due_by = gather.due_by
         columns = gather.take(delivery)
         if not is_usual:
             self._send_in_pieces(flow, columns)
@@ -96,11 +97,7 @@ class Outgoing:
             self._pack(flow, body, 0)
             self._count(flow, columns, sum(map(len, body)))
         left_at = time.monotonic()
-        events = len(columns.events)
-        for policy in gather.policies.values():
-            policy.left(left_at, events, gathered_bytes, left_at - began + self._write_seconds)
-        if events:
-            flow.packed += (events - flow.packed) / 8
+        gather.left(left_at, len(columns.events), gathered_bytes, left_at - began + self._write_seconds, due_by)
 
     def _count(self, flow: FlowSender, columns: Columns, size_bytes: int) -> None:
         """For the statistics: each stream's share of a pack."""

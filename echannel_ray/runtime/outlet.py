@@ -5,9 +5,10 @@ from __future__ import annotations
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from echannel_ray import errors
 from echannel_ray.formats.events import BUFFERS, NOTICE, OVERHEAD_BYTES, PICKLED
@@ -54,6 +55,8 @@ class Outlet:
         self.stream = endpoint.sender.open_stream(channel, overflow, window_bytes)
         self._gather: Gather | None = None  # of the link that `_policy` is for
         self._policy = policy_of(packing)
+        self._policies: WeakKeyDictionary[Gather, Policy] = WeakKeyDictionary()  # of all links that it has
+        self.waited_seconds = 0.0  # by what comes here, at most
         self.name = producer_name(endpoint.id, self.stream.number)
 
     @property
@@ -76,6 +79,7 @@ class Outlet:
                     self.endpoint.sender.send_to_all(stream, kind, payload, size)
                 else:
                     self.endpoint.sender.skip(stream)
+            self._see_off_all()
             return
         gather = stream.gather
         assert gather is not None
@@ -102,14 +106,21 @@ class Outlet:
         gather = self.stream.gather
         if gather is not self._gather and gather is not None:
             self._gather = gather
-            self._policy = gather.policy(self.packing)
+            self._policy = self._policy_on(gather)
         return self._policy
+
+    def _policy_on(self, gather: Gather) -> Policy:
+        found = self._policies.get(gather)
+        if found is None:
+            found = self._policies[gather] = gather.policy(self.packing, time.time() - time.monotonic())
+        return found
 
     def see_off(self, route: Route) -> bool:
         """Something was gathered: the pack leaves now, or when its time has come. Whether it has left."""
         gather = route.gather
-        policy = self.policy if gather is self.stream.gather else gather.policy(self.packing)
-        if gather.see_off(policy, time.monotonic()):
+        policy = self.policy if gather is self.stream.gather else self._policy_on(gather)
+        now = time.monotonic()
+        if gather.see_off(policy, now, now - self.waited_seconds):
             self.endpoint.outgoing.flush(route.flow)
             return True
         crew = self.endpoint.crew
@@ -196,6 +207,7 @@ class Outlet:
         first = self.endpoint.sender.drop_for_all(self.stream, count)
         for mailbox in self.local:
             mailbox.offer(LocalGap(Gap(self.name, first, first + count - 1)))
+        self._see_off_all()
 
     def _payload(self, kind: int, payload: Any, size: int) -> tuple[int, Any, int]:
         if size > MAX_EVENT_BYTES:
@@ -232,8 +244,18 @@ class Outlet:
             self.endpoint.sender.send_to_all(self.stream, NOTICE, encoded, len(encoded) + OVERHEAD_BYTES)
         for mailbox in self.local:
             mailbox.tell(error)
-        if self.stream.route is not None and self.stream.route.gather:
-            self.see_off(self.stream.route)
+        self._see_off_all()
+
+    def links(self) -> Iterator[tuple[Route, Policy]]:
+        """The routes that something has gone by, and when packs leave there."""
+        for route in self.stream.routes():
+            if route.declared:
+                yield route, self._policy_on(route.gather)
+
+    def _see_off_all(self) -> None:
+        for route in self.stream.routes():
+            if route.gather:
+                self.see_off(route)
 
     # ---- consumers ----
 

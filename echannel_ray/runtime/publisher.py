@@ -19,6 +19,7 @@ from echannel_ray.protocol.streams import NEVER, RAISE
 from echannel_ray.runtime.branch import Chunk
 from echannel_ray.runtime.branches import Branches
 from echannel_ray.runtime.bulk import publish_blocks
+from echannel_ray.runtime.crew import TICK_SECONDS
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.draining import Drain
 from echannel_ray.runtime.granting import Grants, Info
@@ -174,13 +175,15 @@ class Publisher:
         is_frequent = ticks < _FREQUENT_TICKS
         self._gathered_at_tick = crew.ticks
         self._gathered_in_tick = 1 if ticks else self._gathered_in_tick + 1
-        if is_frequent and crew.ticking:
+        # What an armed producer appends waits for a tick.
+        if is_frequent and crew.ticking and self.outlet.packing.interval_seconds >= TICK_SECONDS:
             # With too large a size, what is left of a window would be used in ever smaller steps.
             armed_bytes = self._sizes.get(kind) or max(_LEAST_ARMED_BYTES, 1 << (size - 1).bit_length())
             # For who goes only to modulators no link's load says whether to gather.
             unasked = self.outlet.policy.unasked
             if self.has_branches and not self.stream.recipients:
-                unasked = _MOST_TO_MODULATORS if self._gathered_in_tick >= _MANY_IN_A_TICK else 0
+                is_busy = self._gathered_in_tick >= _MANY_IN_A_TICK and self.outlet.packing.degree != 1
+                unasked = _MOST_TO_MODULATORS if is_busy else 0
             room = self._room_for(armed_bytes, unasked)
             self.disarm()
             if room > 0:

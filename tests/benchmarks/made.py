@@ -11,7 +11,7 @@ from echannel_ray.benchmarks.result import Result
 
 QUIET = Machine("A processor", 2, 8 << 30, "6.1", "3.11.7", load_average=0.1)
 BUSY = Machine("A processor", 2, 8 << 30, "6.1", "3.11.7", load_average=1.5)
-FACTS = Facts(QUIET, {"ray": "2.55", "nats-server": "not installed"}, "0123abc")
+FACTS = Facts(QUIET, {"ray": "2.55", "nats-server": "not installed"}, "0123abc", "2026-01-02 03:04 UTC")
 
 
 def rates(*values: float) -> Samples:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from itertools import count, cycle, repeat
 
 from echannel_ray.protocol.packing import Policy
 
 PUBLISH_SECONDS = 2e-6
+ANSWERING_SECONDS = 20e-6
 # An event: when it comes at the earliest (0: as soon as the one before is published), and its size.
 Source = Iterator[tuple[float, int]]
 
@@ -47,9 +49,9 @@ class Run:
         return sum(events for _, events in chosen) / (chosen[-1][0] - since)
 
     def packed(self, since: float = 0.0, until: float = 1e9) -> float:
-        """Events in a pack on average."""
+        """Events in the pack of an event, on average."""
         chosen = [events for at, events in self.departures if since <= at < until]
-        return sum(chosen) / len(chosen)
+        return sum(events**2 for events in chosen) / sum(chosen)
 
 
 def simulate(policy: Policy, source: Source, seconds: float, costs: Costs | None = None) -> Run:
@@ -89,20 +91,28 @@ def simulate(policy: Policy, source: Source, seconds: float, costs: Costs | None
     return run
 
 
-def ask_and_wait(policy: Policy, seconds: float, answer_seconds: float) -> Run:
-    """A source that publishes the next event when the one before was answered."""
+def ask_and_wait(policy: Policy, callers: int, seconds: float, answer_seconds: float = 60e-6) -> Run:
+    """So many who publish the next event when the one before was answered, by somebody who answers one at a time."""
     costs = Costs()
     run = Run()
-    now = 0.0
+    comes = [number * 1e-6 for number in range(callers)]  # when each publishes next
+    heapify(comes)
+    now = answered = 0.0
     while now < seconds:
-        now += PUBLISH_SECONDS
-        leaves = max(now, policy.due_at(now)) if policy.degree > 1 else now
-        took = costs.of(leaves, 1, 100)
-        run.waits.append(leaves - now)
+        came = max(heappop(comes), now) + PUBLISH_SECONDS
+        due_at = came if policy.degree == 1 else policy.due_at(came)
+        gathered = [came]
+        while comes and comes[0] <= due_at and len(gathered) < policy.degree:
+            gathered.append(max(heappop(comes), gathered[-1]) + PUBLISH_SECONDS)
+        leaves = gathered[-1] if len(gathered) >= policy.degree else max(due_at, gathered[-1])
+        took = costs.of(leaves, len(gathered), 100 * len(gathered))
         now = leaves + took
-        run.departures.append((now, 1))
-        policy.left(now, 1, 100, took)
-        now += answer_seconds
+        run.departures.append((now, len(gathered)))
+        run.waits += [leaves - each for each in gathered]
+        policy.left(now, len(gathered), 100 * len(gathered), took)
+        for _ in gathered:
+            answered = max(answered, now) + ANSWERING_SECONDS
+            heappush(comes, answered + answer_seconds)
     return run
 
 
