@@ -42,9 +42,14 @@ class Trials:
         if load < self.LEAST_LOAD:
             self._begin(now)
             return
-        if now - self._had_load_at > self._LONGEST_PAUSE_SECONDS:
-            self._forget(now)
+        idle_seconds = now - self._had_load_at
         self._had_load_at = now
+        if idle_seconds > self._window_seconds / 2:
+            # What came in such a window says nothing; what was found a while ago neither.
+            if idle_seconds > self._LONGEST_PAUSE_SECONDS:
+                self._forget(now)
+            self._begin(now)
+            return
         self._events += events
         self._packs += 1
         self._full += is_full
