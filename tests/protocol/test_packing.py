@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,8 +26,9 @@ from tests.protocol.packing_traces import (
 
 INTERVAL = 0.002
 DEGREES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-# What a web service's requests were like for a while, as the microseconds between them.
-REQUESTS = [310, 1240, 95, 60, 2210, 480, 33, 41, 28, 5100, 900, 150, 760, 90, 12, 15, 11, 3300, 640, 270]
+# Microseconds between the events of real programs: an actor that publishes for each request that tasks make of it, three
+# threads that ask by one channel and wait for the answer by another, and bursts of 15 with sleeps of 20 ms between them.
+RECORDED = json.loads(Path(__file__).with_name("recorded_gaps.json").read_text())
 
 
 def climbing(measuring_seconds: float = 0.05) -> HillClimb:
@@ -145,7 +150,7 @@ def test_events_that_come_as_they_like_hardly_wait_at_low_load(per_second):
         lambda: paced(5000),
         lambda: bursts(15, 0.020),
         lambda: steps((100, 0.2), (50_000, 0.2), (5000, 0.2)),
-        lambda: recorded(REQUESTS),
+        *(partial(recorded, gaps) for gaps in RECORDED.values()),
     ],
 )
 def test_no_event_waits_longer_than_the_interval(interval, source):
@@ -158,6 +163,27 @@ def test_no_event_waits_longer_than_the_interval(interval, source):
 def test_bursts_that_are_little_load_wait_for_nothing(events, every):
     run = simulate(Adaptive(INTERVAL), bursts(events, every), 2.0)
     assert max(run.waits) == 0.0
+
+
+@pytest.mark.parametrize("name", ["requests", "bursts"])
+def test_recorded_loads_that_are_low_wait_for_nothing(name):
+    run = simulate(Adaptive(INTERVAL), recorded(RECORDED[name]), 3.0)
+    assert max(run.waits) == 0.0
+
+
+def test_recorded_questions_are_gathered_no_longer_than_the_interval():
+    run = simulate(Adaptive(INTERVAL), recorded(RECORDED["questions"]), 3.0)
+    assert run.rate() == pytest.approx(
+        simulate(Fixed(1, INTERVAL), recorded(RECORDED["questions"]), 3.0).rate(), rel=0.01
+    )
+
+
+@pytest.mark.parametrize("policy", [Fixed(8, INTERVAL), HillClimb(INTERVAL, 0.05)], ids=["fixed", "hill-climb"])
+@pytest.mark.parametrize("source", [partial(bursts, 15, 0.02), partial(alternating, 1000, 3000, 300_000)])
+def test_the_other_policies_keep_to_the_interval_too(policy, source):
+    run = simulate(policy, source(), 1.0)
+    assert max(run.waits) <= INTERVAL + Costs().of(0.0, 1024, 1 << 20)
+    assert run.events > 0
 
 
 def test_short_bursts_at_a_high_load_are_gathered_over_several():
