@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import time
 from itertools import cycle, islice
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 
+from echannel_ray.benchmarks.harness.closing import Closing
 from echannel_ray.benchmarks.harness.field import answer, start
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class Callee:
@@ -91,7 +88,7 @@ class Caller:
         return count / (time.perf_counter() - began)
 
 
-class ActorCalls:
+class ActorCalls(Closing):
     """A caller and some callees, each in a process, of one node."""
 
     def __init__(self, callees: int = 1) -> None:
@@ -125,14 +122,6 @@ class ActorCalls:
         """End the actors."""
         for actor in (self._caller, *self._callees):
             ray.kill(actor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class ActorChain(ActorCalls):

@@ -12,14 +12,11 @@ import time
 from contextlib import ExitStack
 from itertools import cycle, islice
 from multiprocessing.connection import Connection
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from echannel_ray.benchmarks import extras
 from echannel_ray.benchmarks.harness.child import Child, requests
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from echannel_ray.benchmarks.harness.closing import Closing
 
 MISSING = None if extras.is_installed("grpc") else extras.not_installed("grpcio")
 SERVICE = "records.Records"
@@ -82,7 +79,7 @@ def client(pipe: Connection, address: str) -> None:
     asyncio.run(ask())
 
 
-class GrpcStream:
+class GrpcStream(Closing):
     """The two processes."""
 
     def __init__(self) -> None:
@@ -103,11 +100,3 @@ class GrpcStream:
     def close(self) -> None:
         """End the processes."""
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -12,14 +12,11 @@ import tempfile
 from contextlib import ExitStack
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from echannel_ray.benchmarks import extras
+from echannel_ray.benchmarks.harness.closing import Closing
 from echannel_ray.benchmarks.harness.records import count_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 RANK = Path(__file__).with_name("mpi_rank.py")
 ANSWER_SECONDS = 60.0
@@ -28,7 +25,7 @@ MPIEXEC = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shut
 MISSING = None if MPIEXEC and extras.is_installed("mpi4py") else extras.not_installed("mpi4py or mpich")
 
 
-class MpiPair:
+class MpiPair(Closing):
     """The two ranks, which wait outside MPI for what they are asked."""
 
     def __init__(self) -> None:
@@ -86,11 +83,3 @@ class MpiPair:
     def close(self) -> None:
         """Let the ranks end, which they do when their links close, and see that they have."""
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -13,15 +13,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from multiprocessing.connection import Connection
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from echannel_ray.benchmarks.baselines.servers import Missing, Server
 from echannel_ray.benchmarks.harness.child import Child, requests
+from echannel_ray.benchmarks.harness.closing import Closing
 from echannel_ray.benchmarks.harness.rows import Row, skipped
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 ANSWER_SECONDS = 30.0
 LAST = b""
@@ -47,7 +44,7 @@ class Baseline(Protocol):
 Maker = Callable[[], AbstractContextManager[Baseline]]
 
 
-class Peers:
+class Peers(Closing):
     """`source(pipe, address, sinks)` and `sinks` times `sink(pipe, address, groups)`.
 
     The source tells the address where its sinks find it (or the server), and once more when it has them all. An event
@@ -94,14 +91,6 @@ class Peers:
     def close(self) -> None:
         """End the processes."""
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def start(

@@ -6,10 +6,10 @@ import time
 from contextlib import ExitStack, suppress
 from itertools import cycle, islice
 from multiprocessing.connection import Connection
-from types import TracebackType
 
 from echannel_ray.benchmarks.baselines.servers import need_package
 from echannel_ray.benchmarks.harness.child import Child, requests
+from echannel_ray.benchmarks.harness.closing import Closing
 
 with suppress(ModuleNotFoundError):  # which is told when the class is made
     import zmq
@@ -55,7 +55,7 @@ def subscriber(pipe: Connection, address: str, queue_events: int) -> None:
             pipe.send((count, time.monotonic() - QUIET_MS / 1000))
 
 
-class PubSub:
+class PubSub(Closing):
     """One publisher and its subscribers, each in a process; `queue_events` is the high-water mark (0: unlimited)."""
 
     def __init__(self, subscribers: int = 1, queue_events: int = 0) -> None:
@@ -89,11 +89,3 @@ class PubSub:
     def close(self) -> None:
         """End the processes."""
         self._stack.close()
-
-    def __enter__(self) -> PubSub:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -10,11 +10,8 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from echannel_ray.benchmarks.harness.closing import Closing
 
 START_SECONDS = 10.0
 EXIT_SECONDS = 5.0
@@ -43,7 +40,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-class Server:
+class Server(Closing):
     """A running server; `command` names its program first, and `{port}` and `{folder}` where it wants them."""
 
     def __init__(self, command: tuple[str, ...], start_seconds: float = START_SECONDS) -> None:
@@ -96,11 +93,3 @@ class Server:
     def close(self) -> None:
         """End the process, and remove its folder."""
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any
 
 from echannel_ray.benchmarks.baselines.ends import sink, source
 from echannel_ray.benchmarks.baselines.relay import relay
 from echannel_ray.benchmarks.harness.child import Child
+from echannel_ray.benchmarks.harness.closing import Closing
 
 PACKS = (1, 16, 64, 256, 1024)
 
 
-class BareSockets:
+class BareSockets(Closing):
     """Its processes: `nodes=1` has one relay between Unix sockets, `nodes=2` two relays with TCP between them."""
 
     def __init__(self, nodes: int = 1, sinks: int = 1) -> None:
@@ -51,11 +51,3 @@ class BareSockets:
     def close(self) -> None:
         """End the processes."""
         self._stack.close()
-
-    def __enter__(self) -> BareSockets:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

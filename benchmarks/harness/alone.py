@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from echannel_ray.benchmarks.harness.child import Child, requests
 from echannel_ray.benchmarks.harness.pinning import place
 from echannel_ray.benchmarks.harness.samples import Measure, Plan, Samples, sized
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 Timed = Callable[[int], float]  # of so many calls, the seconds that each took
 FRESH_BLOCKS = 64
@@ -26,9 +23,6 @@ class Alone(Child):
         super().__init__(_serve, make, *arguments)
         self.names: list[str] = self.answer()
         place("one", [], [self.pid])
-
-    def __enter__(self) -> Self:
-        return self
 
     def measures(
         self, plan: Plan, names: Iterable[str] | None = None, events_each: int = 1, max_calls: int = MAX_CALLS

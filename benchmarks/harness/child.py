@@ -10,8 +10,9 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Any
+
+from echannel_ray.benchmarks.harness.closing import Closing
 
 ANSWER_SECONDS = 60.0
 EXIT_SECONDS = 5.0
@@ -19,7 +20,7 @@ EXIT_SECONDS = 5.0
 _spawn = multiprocessing.get_context("spawn")
 
 
-class Child:
+class Child(Closing):
     """Runs `main(pipe, *arguments)` in a process of its own; closing the pipe ends it."""
 
     def __init__(self, main: Callable[..., None], *arguments: Any) -> None:
@@ -56,14 +57,6 @@ class Child:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-
-    def __enter__(self) -> Child:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _run(main: Callable[..., None], pipe: Connection, *arguments: Any) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 import struct
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count, cycle, islice
-from typing import Any
+from itertools import cycle, islice
 
 import echannel_ray as ec
+from echannel_ray.benchmarks.harness.closing import Closing
 from echannel_ray.benchmarks.harness.field import Field, answer
 from echannel_ray.benchmarks.harness.parties import DRAIN_SECONDS, Consumer, Producer
 from echannel_ray.benchmarks.harness.usage import cpu_seconds
@@ -192,34 +195,27 @@ class PackedField(Field):
         return Outcome(events / (ended - began), median, p99, used / events, events / max(1, packs))
 
 
-class Competitor:
-    """Threads of other processes want the processor: a process that computes, on and off."""
+class Competitor(Closing):
+    """Another process that wants the processor: one that computes, on and off."""
 
     def __init__(self, core: int, on_seconds: float, off_seconds: float) -> None:
-        import multiprocessing
-
         context = multiprocessing.get_context("spawn")
         self._process = context.Process(target=_compute, args=(core, on_seconds, off_seconds), daemon=True)
         self._process.start()
 
-    def __enter__(self) -> Competitor:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
+    def close(self) -> None:
+        """End the process."""
         self._process.kill()
         self._process.join()
 
 
 def _compute(core: int, on_seconds: float, off_seconds: float) -> None:
-    import os
-
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends us
     os.sched_setaffinity(0, {core})
     parent = os.getppid()
     idle = threading.Event()
-    for _ in count():
+    while os.getppid() == parent:
         end = time.monotonic() + on_seconds
         while time.monotonic() < end:
             sum(range(1000))
         idle.wait(off_seconds)
-        if os.getppid() != parent:
-            return
