@@ -107,6 +107,7 @@ class Endpoint:
         self._warden: Warden | None = None
         self.released_handles: deque[Release] = deque()
         self._abandoned: deque[Mailbox] = deque()
+        self.is_absorbing = False
         self.armed: dict[Publisher, None] = {}  # those whose events may wait to be absorbed
         self._deleted: list[Mailbox] = []  # of channels that were deleted: closed on the next tick, outside the lock
         self._results: dict[tuple[int, int, int], bytes] = {}
@@ -352,20 +353,25 @@ class Endpoint:
 
     def _absorb(self, now: float) -> bool:
         """Take in what armed producers have appended since the last tick; disarm those that have nothing to say."""
-        there_was = False
-        for publisher in [*self.armed]:
-            if publisher.absorb():
-                there_was = True
-                gather = publisher.stream.gather
-                if gather:
-                    # Some of it has waited for a tick already.
-                    interval = publisher.outlet.packing.interval_seconds
-                    gather.due_at = min(gather.due_at, now + interval - TICK_SECONDS)
-                if publisher.has_little():
-                    publisher.disarm()
-            elif not publisher.disarm():
-                del self.armed[publisher]
-        return there_was
+        absorbed = []
+        self.is_absorbing = True  # what all of them have appended leaves together
+        try:
+            for publisher in [*self.armed]:
+                if publisher.absorb():
+                    absorbed.append(publisher)
+                    if publisher.has_little():
+                        publisher.disarm()
+                elif not publisher.disarm():
+                    del self.armed[publisher]
+        finally:
+            self.is_absorbing = False
+        for publisher in absorbed:
+            route = publisher.stream.route
+            if route is not None and route.gather and not publisher.outlet.see_off(route):
+                # Some of it has waited for a tick already.
+                interval = publisher.outlet.packing.interval_seconds
+                route.gather.due_at = min(route.gather.due_at, now + interval - TICK_SECONDS)
+        return bool(absorbed)
 
     def _flush_due(self, now: float) -> bool:
         waiting = False

@@ -98,7 +98,9 @@ class Outlet:
             stream.published_bytes += part_bytes
             gather.gathered_bytes += part_bytes
             gather.events += part  # never the list itself: modulators may have it too
-            self.see_off(stream.route)  # type: ignore[arg-type]
+            is_full = len(gather.events) >= policy.degree or gather.gathered_bytes >= frames.MAX_PACK_BYTES
+            if is_full or not self.endpoint.is_absorbing:
+                self.see_off(stream.route)  # type: ignore[arg-type]
 
     @property
     def policy(self) -> Policy:
