@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 import ray
 
 import echannel_ray as ec
-from tests.api.parties import Inbox, Valve, ask
+from tests.api.parties import SOON, Inbox, Valve, ask
 
 
 def numbers(party):
@@ -108,24 +109,29 @@ def test_a_member_that_leaves_in_order_loses_and_doubles_nothing(parties, channe
 
 
 def test_members_that_leave_inside_their_handlers(parties, channel):
-    """Push members, each of which closes itself after some events, while others join."""
+    """Push members, each of which closes itself after some events, while others join; there is always one."""
     seen = Inbox()
+    joined = [threading.Event() for _ in range(10)]
 
-    def member(quota):
+    def member(index):
+        quota = [40]
+
         def handle(event):
             seen(event)
-            if quota[0] == 1:
-                quota[1].close()
+            if quota[0] == 1:  # a group that its last member leaves ends, with what nobody had handled
+                assert joined[min(index + 1, 9)].wait(SOON)
+                subscription.close()
             quota[0] -= 1
 
-        quota.append(channel.subscribe(handle, group="g"))
+        subscription = channel.subscribe(handle, group="g")
+        joined[index].set()
 
     with channel.producer() as producer:
-        member([40])
+        member(0)
         for number in range(400):
             producer.publish(number)
-        for _ in range(9):
-            member([40])
+        for index in range(1, 10):
+            member(index)
         assert sorted(seen.wait(400)) == [*range(400)]
         producer.drain(timeout=20)
     assert len(seen.items) == 400
