@@ -1,0 +1,1 @@
+"""The gateway: a port of a node's concentrator for clients that are not in Ray."""
