@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from echannel_ray.errors import DeliveryFailed as DeliveryFailed
     from echannel_ray.errors import Disconnected as Disconnected
     from echannel_ray.errors import EChannelError as EChannelError
+    from echannel_ray.errors import EventsMissing as EventsMissing
     from echannel_ray.errors import InvalidName as InvalidName
     from echannel_ray.errors import MasterLost as MasterLost
     from echannel_ray.errors import ModulatorFailed as ModulatorFailed
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from echannel_ray.event_channel import channel as channel
     from echannel_ray.event_code import Ecode as Ecode
     from echannel_ray.event_code import ecode as ecode
+    from echannel_ray.logs.positions import Position as Position
     from echannel_ray.models import ChannelStats as ChannelStats
     from echannel_ray.models import Status as Status
     from echannel_ray.models import SubscriptionStats as SubscriptionStats
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from echannel_ray.modulation.services import Logger as Logger
     from echannel_ray.modulation.services import ProducerInfo as ProducerInfo
     from echannel_ray.options import Packing as Packing
+    from echannel_ray.options import Retention as Retention
     from echannel_ray.producer import Producer as Producer
     from echannel_ray.records.generic import Record as Record
     from echannel_ray.runtime.deliveries import Delivery as Delivery
@@ -61,15 +64,16 @@ _HOMES = {
     "event_channel": ("EventChannel", "channel"),
     "event_code": ("Ecode", "ecode"),
     "errors": (
-        "ChannelDeleted", "Closed", "DeliveryFailed", "Disconnected", "EChannelError", "InvalidName", "MasterLost",
-        "ModulatorFailed", "ModulatorQuarantined", "ModulatorRefused", "NotAuthorised", "NotSerialisable", "Overloaded",
-        "ServiceNotGranted", "StaleVersion", "TypeMismatch", "VersionMismatch",
+        "ChannelDeleted", "Closed", "DeliveryFailed", "Disconnected", "EChannelError", "EventsMissing", "InvalidName",
+        "MasterLost", "ModulatorFailed", "ModulatorQuarantined", "ModulatorRefused", "NotAuthorised", "NotSerialisable",
+        "Overloaded", "ServiceNotGranted", "StaleVersion", "TypeMismatch", "VersionMismatch",
     ),
     "records.generic": ("Record",),
     "modulation.admission": ("Admission",),
     "modulation.modulator": ("Demodulator", "FIFOModulator", "Modulator"),
     "modulation.services": ("Clock", "Logger", "ProducerInfo"),
-    "options": ("Packing",),
+    "logs.positions": ("Position",),
+    "options": ("Packing", "Retention"),
     "producer": ("Producer",),
     "runtime.deliveries": ("Delivery", "Failure", "Receipt"),
     "runtime.mailbox": ("Gap", "Message"),

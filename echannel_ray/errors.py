@@ -47,6 +47,12 @@ class NotSerialisable(EChannelError):
     """The caller published an object that can't leave its process (`.path` says where inside it, if known)."""
 
 
+class EventsMissing(EChannelError):
+    """The caller reads a retained channel, and events of a log are gone that it was to get: `.first` to `.last` (None:
+    nobody knows how many) of `.log` of `.channel`. Reading goes on behind them.
+    """
+
+
 class Overloaded(EChannelError):
     """A consumer's window is full, and the producer was opened with overflow="raise" (`.channel`, `.consumer`)."""
 

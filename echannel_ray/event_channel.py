@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors, options
 from echannel_ray.ids import check_channel_name, check_group_name, check_namespace
+from echannel_ray.logs.positions import Position
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.modulation.modulator import Modulator
-from echannel_ray.options import Packing
-from echannel_ray.producer import Producer
+from echannel_ray.options import Packing, Retention
+from echannel_ray.producer import Producer, RetainedProducer
 from echannel_ray.protocol import messages
 from echannel_ray.protocol.streams import OVERFLOW_POLICIES
 from echannel_ray.records import known
 from echannel_ray.records.reading import Reader
 from echannel_ray.records.writing import format_of
+from echannel_ray.retained.reader import LogReader
 from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
 from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
@@ -41,7 +43,12 @@ if TYPE_CHECKING:
 
 
 def channel(
-    name: str, event_type: Any = None, *, namespace: str | None = None, packing: Packing | None = None
+    name: str,
+    event_type: Any = None,
+    *,
+    namespace: str | None = None,
+    packing: Packing | None = None,
+    retain: Retention | None = None,
 ) -> EventChannel:
     """The channel of this name: created on first use (with these options), opened afterwards."""
     check_channel_name(name)
@@ -49,8 +56,10 @@ def channel(
         check_namespace(namespace)
     if packing is not None and not isinstance(packing, Packing):
         raise TypeError(f"packing is a Packing, not {type(packing).__name__}: packing=echannel_ray.Packing(degree=64)")
+    if retain is not None and not isinstance(retain, Retention):
+        raise TypeError(f"retain is a Retention, not {type(retain).__name__}: retain=echannel_ray.Retention(disk=True)")
     session = session_for(namespace)
-    opened = EventChannel(session.namespace, name, event_type, packing)
+    opened = EventChannel(session.namespace, name, event_type, packing, retain)
     opened._open(session)
     return opened
 
@@ -64,6 +73,7 @@ class EventChannel:
         name: str,
         event_type: Any,
         packing: Packing | None,
+        retain: Retention | None = None,
         chain: tuple[messages.Shipment, ...] = (),
         output: bytes | None = None,
     ) -> None:
@@ -78,11 +88,12 @@ class EventChannel:
         self._endpoint: Endpoint | None = None  # that holds it
         self._event_type = event_type
         self._packing = packing
+        self._retain = retain
         self._definition: messages.Definition | None = None
 
     def __reduce__(self) -> Any:
         return EventChannel, (
-            self._namespace, self._name, self._event_type, self._packing, self._chain, self._output,
+            self._namespace, self._name, self._event_type, self._packing, self._retain, self._chain, self._output,
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -164,7 +175,8 @@ class EventChannel:
         if definition.type_schema:
             output = types.described(record_from(self._output)) if self._output is not None else None
             records = RecordEncoder(endpoint, definition, self._event_type, validate, output)
-        producer = Producer(
+        is_logged = "retain" in definition.options and not derived
+        producer = (RetainedProducer if is_logged else Producer)(
             endpoint,
             self._name,
             definition.incarnation,
@@ -186,6 +198,8 @@ class EventChannel:
                 endpoint.sender.close_stream(producer.stream)
                 endpoint.publishers.pop(producer.stream.number, None)
             raise
+        if isinstance(producer, RetainedProducer):
+            producer.begin(membership)
         endpoint.installer.install(membership)
         return producer
 
@@ -203,6 +217,8 @@ class EventChannel:
         timeout: float | None = None,
         tier: str | None = None,
         batches: str | None = None,
+        start: str | Position | None = None,
+        on_missing: str = "raise",
     ) -> Subscription:
         """Consume: `handler(event)` is called for each event, or, without a handler, events are pulled from the
         subscription.
@@ -214,6 +230,10 @@ class EventChannel:
         On a typed channel events arrive as instances of `event_type` (by default, the type that this handle was opened
         with; without one, by field names), or many at once, as columns: `batches` is "numpy" (structured arrays) or
         "arrow" (record batches).
+
+        On a retained channel `start` says where to begin: with the "new" events, with the "earliest" that are retained,
+        or at a position (of a message, say). A group goes on where it was. What is missing there is an `EventsMissing`:
+        raised by a pull subscription, else given to `on_error`; with on_missing="skip" it is only counted as dropped.
         """
         if handler is not None and not callable(handler):
             raise TypeError(f"a handler is a function or coroutine function of one event, not {type(handler).__name__}")
@@ -237,6 +257,9 @@ class EventChannel:
         mailbox.on_error = on_error
         mailbox.incarnation = self._defined().incarnation
         endpoint = session.endpoint
+        reader = self._reader(endpoint, mailbox, pair, start, on_missing)
+        mailbox.source = reader
+        deadline = deadline_of(timeout)
         endpoint.open_mailbox(mailbox)
         try:
             membership = endpoint.requests.ask(
@@ -246,6 +269,8 @@ class EventChannel:
                 timeout,
                 f"the subscription of channel {self._name!r}",
             )
+            if reader is not None:
+                reader.begin(membership, deadline)
         except BaseException:
             endpoint.requests.tell(messages.Unsubscribe(self._name, mailbox.number, {}))
             endpoint.close_mailbox(mailbox)
@@ -278,7 +303,7 @@ class EventChannel:
         else:
             shipment = ship(modulator, tier_of(tier))
         chain = (*self._chain, shipment)
-        derived = EventChannel(self._namespace, self._name, event_type, self._packing, chain, output)
+        derived = EventChannel(self._namespace, self._name, event_type, self._packing, self._retain, chain, output)
         derived._key()
         return derived
 
@@ -304,7 +329,7 @@ class EventChannel:
         session = self._session()
         endpoint = session.endpoint
         if self._derived is None or self._endpoint is not endpoint:
-            held = EventChannel(self._namespace, self._name, None, self._packing, self._chain[:-1])
+            held = EventChannel(self._namespace, self._name, None, self._packing, self._retain, self._chain[:-1])
             parent = held._key()  # it must not end before this one is there
             handle = endpoint.new_subscription()
             shipment = self._chain[-1]
@@ -346,6 +371,24 @@ class EventChannel:
             record = types.with_defaults_of(type_schema, types.schema_of(target))
         return RecordReader(session.endpoint, self._name, definition.incarnation, Reader(target, record, batches))
 
+    def _reader(
+        self, endpoint: Endpoint, mailbox: Mailbox, pair: Pair, start: str | Position | None, on_missing: str
+    ) -> LogReader | None:
+        """Who reads the logs for a subscription; None where its events come from the producers, or from modulators."""
+        if on_missing not in ("raise", "skip"):
+            raise ValueError(f'on_missing is "raise" or "skip", not {on_missing!r}')
+        if isinstance(start, str) and start not in ("new", "earliest"):
+            raise ValueError(f'start is "new", "earliest" or a position, not {start!r} (see Position.parse)')
+        if start is not None and not isinstance(start, str | Position):
+            raise TypeError(f'start is "new", "earliest" or a Position, not {type(start).__name__}')
+        is_retained = "retain" in self._defined().options
+        if is_retained and pair.shipment is None and not self._chain:
+            return LogReader(endpoint, mailbox, start or "new", on_missing == "skip")
+        if start not in (None, "new"):
+            why = "modulators see new events only" if is_retained else "it retains nothing: create it with retain="
+            raise ValueError(f"channel {self.name!r} can't be read from {start!r} on: {why}")
+        return None
+
     def _mailbox(self, session: Session, handler: Callable[[Any], Any] | None, group: str | None, pair: str) -> Mailbox:
         endpoint = session.endpoint
         number = endpoint.new_subscription()
@@ -367,8 +410,10 @@ class EventChannel:
         # A derived channel may have another type than what it is derived from.
         event_type = self._event_type if not self._chain else None
         formats = known.listed(format_of(event_type)) if event_type is not None else {}
-        request = messages.OpenChannel(self._name, types.describe(event_type), options.as_dict(self._packing), formats)
+        wanted = options.as_dict(self._packing, self._retain)
+        request = messages.OpenChannel(self._name, types.describe(event_type), wanted, formats)
         definition = session.endpoint.requests.ask(request)
+        options.check_retention(self._name, definition.options, self._retain)
         self._definition = definition
         session.endpoint.definitions[self._name] = definition
         known.learn_all(definition.formats)

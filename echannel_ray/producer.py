@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from echannel_ray import errors
+from echannel_ray.retained.publisher import RetainedPublisher
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.runtime.publisher import Publisher
@@ -37,3 +38,7 @@ class Producer(OwnedByProcess, Publisher):
     async def aclose(self) -> None:
         """As `close`, without holding up the event loop."""
         await in_thread(self.close)
+
+
+class RetainedProducer(Producer, RetainedPublisher):
+    """A producer on a retained channel."""

@@ -13,21 +13,21 @@ import ray
 
 from echannel_ray import errors
 from echannel_ray.actors import bootstrap
-from echannel_ray.actors.concentrator import SOCKET_NAME
+from echannel_ray.actors.storage import SOCKET_NAME
 from echannel_ray.ids import check_namespace, node_number
-from echannel_ray.protocol import frames, messages
+from echannel_ray.protocol import messages
+from echannel_ray.retained.calls import ANSWERS
 from echannel_ray.runtime.endpoint import Endpoint
+from echannel_ray.runtime.greeting import greet
 from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
 from echannel_ray.runtime.owned import OwnedByProcess
-from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.presence import mark_left
 from echannel_ray.transport.unix import SocketDirectory, connect_unix
 
 DEFAULT_NAMESPACE = "default"
 EXIT_DRAIN_SECONDS = 5.0
-_GREETING_SECONDS = 5.0
 _RECONNECT_PAUSE_SECONDS = 0.02
 # A concentrator that is not back after this was not restarted by Ray: it retired, or its node's record is gone.
 _RESTART_PATIENCE_SECONDS = 4.0
@@ -52,6 +52,7 @@ class Session(OwnedByProcess):
         directory = SocketDirectory(namespace, node_number(self.ray_node_id))
         self._socket_path = directory.socket_path(SOCKET_NAME)
         self.endpoint = Endpoint(namespace, node_number(self.ray_node_id), self._connect)
+        self.endpoint.calls.serve({}, ANSWERS)  # of the keepers of logs
         self.endpoint.start()
 
     def __repr__(self) -> str:
@@ -99,6 +100,10 @@ class Session(OwnedByProcess):
             with contextlib.suppress(TimeoutError, errors.EChannelError):  # as much as can be
                 publisher.drain(left())
         with contextlib.suppress(TimeoutError, errors.EChannelError):
+            for mailbox in mailboxes:
+                if mailbox.source is not None:  # its logs have to know how far it came before it is gone
+                    endpoint.close_mailbox(mailbox)
+                    mailbox.source.leave()
             farewells = [messages.Unsubscribe(m.channel, m.number, m.totals()) for m in mailboxes]
             endpoint.requests.ask_all(farewells, left())
             for mailbox in mailboxes:
@@ -132,7 +137,7 @@ class Session(OwnedByProcess):
                 raise errors.Closed("this process has left the namespace", what="session")
             try:
                 connection = connect_unix(path, 1.0)
-                return _greet(connection, self.namespace, endpoint)
+                return greet(connection, self.namespace, endpoint)
             except (OSError, errors.Disconnected):
                 pass  # it is being restarted, or there is none
             if not ray.is_initialized() or _ray_identity() != self._ray:
@@ -163,40 +168,6 @@ def _make_concentrator(namespace: str, ray_node_id: str, managers: int) -> str:
             f"the concentrator of this node did not start in namespace {namespace!r}: {error}. "
             "Look at `ray list actors` and the worker logs of Ray's session directory"
         ) from error
-
-
-def _greet(connection: Connection, namespace: str, endpoint: Endpoint) -> Connection:
-    hello = wire.Hello(namespace, endpoint.node, endpoint.id, os.getpid())
-    connection.send((frames.frame(frames.HELLO, wire.encode(hello)),))
-    deadline = time.monotonic() + _GREETING_SECONDS
-    header = _read_exactly(connection, frames.HEADER_BYTES, deadline)
-    try:
-        length, kind, _, magic = frames.HEADER.unpack(header)
-        frames.check_header(length, kind, magic, frames.MAX_GREETING_BYTES)
-        answer = wire.decode(_read_exactly(connection, length, deadline))  # raises what a REFUSED frame says
-    except (frames.MalformedFrame, wire.MalformedMessage) as error:
-        connection.close()
-        raise errors.Disconnected(f"what listens at the concentrator's socket is none: {error}") from error
-    except errors.NotAuthorised as error:
-        connection.close()
-        raise errors.Disconnected(str(error)) from error
-    if not isinstance(answer, wire.Welcome):
-        connection.close()
-        raise errors.Disconnected("the concentrator did not answer the greeting")
-    return connection
-
-
-def _read_exactly(connection: Connection, size: int, deadline: float) -> bytes:
-    data = bytearray(size)
-    have = 0
-    connection.setblocking(True)
-    while have < size:
-        received = connection.recv_into(memoryview(data)[have:])
-        if not received or time.monotonic() > deadline:
-            connection.close()
-            raise errors.Disconnected("the concentrator closed the link")
-        have += received
-    return bytes(data)
 
 
 def _ray_identity() -> tuple[str, str]:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from echannel_ray import errors
 from echannel_ray.modulation.fingerprint import identity_of
-from echannel_ray.protocol.messages import Membership, Shipment, Subscribe
+from echannel_ray.protocol.messages import Membership, Shipment, Subscribe, Unsubscribe
+from echannel_ray.runtime.calls import Nobody
+from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.mailbox import Gap, Mailbox, Message
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.owned import OwnedByProcess
@@ -153,6 +155,13 @@ class Subscription(OwnedByProcess):
         self._check_open()
         deadline_of(timeout)  # which raises where it is none
         mailbox = self._mailbox
+        if mailbox.source is not None:
+            raise errors.ModulatorRefused(
+                f"this subscription reads the log of channel {mailbox.channel!r}, and has no pair to replace: "
+                "subscribe anew, with the modulator",
+                reason="it reads a log",
+                channel=mailbox.channel,
+            )
         pair = Pair.of(modulator, demodulator, tier, mailbox.group)
         with self._resetting:
             self._last_turn += 1
@@ -245,12 +254,29 @@ class Subscription(OwnedByProcess):
         if endpoint.closed or endpoint.broken is not None:
             self._mailbox.close()
             return
+        if self._mailbox.source is not None:
+            endpoint.close_mailbox(self._mailbox)
+            if self._mailbox.is_at_rest:
+                self._leave()
+            else:  # not in its handler's thread, which may be an event loop's
+                self._mailbox.at_rest(lambda: endpoint.crew.submit(Errand(self._leave)))
+            return
         try:
             self._session.mailbox_closed(self._mailbox, None)
         except errors.ChannelDeleted:
             pass  # nobody keeps its books any more
         finally:
             endpoint.close_mailbox(self._mailbox)
+
+    def _leave(self) -> None:
+        """The keepers of the logs first: whom the manager takes out is dead to them, and what it had goes to others."""
+        mailbox = self._mailbox
+        assert mailbox.source is not None
+        try:
+            mailbox.source.leave()
+            self._session.mailbox_closed(mailbox, None)
+        except (errors.EChannelError, TimeoutError, Nobody):
+            self._session.endpoint.requests.tell(Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals()))
 
     async def aclose(self) -> None:
         """As `close`, without holding up the event loop."""

@@ -17,6 +17,7 @@ from echannel_ray import errors
 from echannel_ray.actors.bootstrap import ask, describe_this_actor, name_server_name, ray_nodes
 from echannel_ray.actors.peers import PEER_TIMEOUT_SECONDS, Peers, greeting
 from echannel_ray.actors.registry import Registry
+from echannel_ray.actors.storage import SOCKET_NAME, Storage
 from echannel_ray.ids import WIRE_VERSION, node_number
 from echannel_ray.protocol import frames, messages
 from echannel_ray.protocol.messages import ConcentratorInfo, Directory, Push, Registrations, Unconfirmed
@@ -31,7 +32,6 @@ from echannel_ray.transport.unix import SocketDirectory, UnixListener, sweep
 
 logger = logging.getLogger(__name__)
 
-SOCKET_NAME = "concentrator"
 # A node's concentrator without endpoints stays so long, since the next process often comes soon; then it retires, so
 # that an autoscaler can remove the node.
 LINGER_SECONDS = 30.0
@@ -61,6 +61,7 @@ class Concentrator:
         self._serving = asyncio.Event()
         self._failure: errors.EChannelError | None = None
         self._recovered = asyncio.Event()
+        self._storage = Storage(namespace, self._node)
         self._registry = Registry(self._node)
         me = greeting(namespace, self._node, self._incarnation)
         self._peers = Peers(me, self._relay, self._hub, self._ask_name_server, self._in_background)
@@ -101,6 +102,7 @@ class Concentrator:
         self._hub.post(partial(self._hub.add_listener, peers))
         self._serving.set()
         self._in_background(self._watch())
+        self._in_background(asyncio.to_thread(self._storage.recover))
         await asyncio.to_thread(sweep, self._directory_path)
 
     async def _join(self) -> TcpListener:
@@ -229,6 +231,10 @@ class Concentrator:
         await self._serving.wait()
         if isinstance(message, messages.GetStatus):
             return await self._ask_name_server("status")
+        if isinstance(message, messages.OpenLog):
+            return await asyncio.to_thread(self._storage.open_log, message)
+        if isinstance(message, messages.OpenGateway):
+            return await asyncio.to_thread(self._storage.open_gateway, message)
         channel: str = message.channel
         managers = await self._managers()
         manager = managers[slot_of(channel, len(managers))]
@@ -345,6 +351,7 @@ class Concentrator:
         await self._close(frames.frame(frames.REFUSED, wire.encode_error(farewell)))
 
     async def _close(self, farewell: bytes) -> None:
+        await asyncio.to_thread(self._storage.close)
         await asyncio.to_thread(self._hub.stop, farewell)
         for endpoint in [*self._pids]:
             forget_endpoint(self._directory_path, endpoint)

@@ -79,10 +79,14 @@ class Registry:
         streams = dict(known.streams)
         consumers = {consumer[0]: consumer for consumer in known.consumers}
         handles = dict(known.handles)
+        logs = dict(known.logs)
         if isinstance(message, messages.RegisterProducer):
             streams[message.stream] = message.derived
+            if message.log:
+                logs[message.stream] = message.log
         elif isinstance(message, messages.UnregisterProducer):
             streams.pop(message.stream, None)
+            logs.pop(message.stream, None)
         elif isinstance(message, messages.Subscribe):
             key = self._learn_answer(endpoint, message, answer)
             consumers[message.subscription] = (message.subscription, message.group, message.pair, key, message.turn)
@@ -103,6 +107,7 @@ class Registry:
             tuple(sorted(streams.items())),
             tuple(consumers.values()),
             handles=tuple(handles.items()),
+            logs=tuple(logs.items()),
         )
         held[channel] = replace(kept, derived=self._used(kept))
         self._forget_unused(channel)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from echannel_ray.logs.entries import Chosen, Committed, Place
+from echannel_ray.logs.files import Files as Files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,14 +22,6 @@ class ChannelInfo:
     is_retained: bool
     is_on_disk: bool
     log: str = ""  # of the gateway's own node, where what is published here goes
-
-
-@dataclass(frozen=True)
-class Files:
-    """Rows that stand in files which both sides can read, in place of batches."""
-
-    paths: tuple[str, ...]
-    rows: tuple[int, ...] = field(default=())  # of each file
 
 
 class Host(Protocol):
@@ -73,9 +66,7 @@ class Host(Protocol):
     def offsets(self, name: str) -> dict[str, tuple[int, int]]:
         """Of each log of the channel: the offset of its first event, and that behind its last one."""
 
-    def read(
-        self, name: str, log: str, start: int, stop: int, max_bytes: int
-    ) -> tuple[list[pa.RecordBatch], int]:
+    def read(self, name: str, log: str, start: int, stop: int, max_bytes: int) -> tuple[list[pa.RecordBatch], int]:
         """Rows of a log from `start`, up to about so many bytes but at least one batch, none from `stop` on; and the
         offset behind the last of them. Batches have the channel's schema.
         """

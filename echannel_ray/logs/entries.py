@@ -15,7 +15,7 @@ FILE: Final = 64
 class NewEntry(NamedTuple):
     """What is to be appended: `count` events of one kind and, of a typed channel, of one format."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple has a method of this name
     kind: int  # as packs have it: `protocol.kinds`
     token: int  # of the format; 0: they are not typed
     data: bytes  # a block as it travels; of other kinds the msgpack array of the events' payloads
@@ -28,7 +28,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What was appended: events `first` to `first + count - 1` of the log."""
 
     first: int
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple has a method of this name
     kind: int
     token: int
     data: bytes

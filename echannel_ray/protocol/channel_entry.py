@@ -10,7 +10,7 @@ from echannel_ray.errors import ModulatorRefused
 from echannel_ray.ids import check_group_name
 from echannel_ray.protocol.counting import add_up
 from echannel_ray.protocol.derivations import Derivations
-from echannel_ray.protocol.messages import Consumer, Definition, Membership, Subscribe
+from echannel_ray.protocol.messages import Consumer, Definition, LogAddress, Membership, Subscribe
 
 Address = tuple[int, int]  # (node, endpoint)
 
@@ -34,6 +34,7 @@ class ChannelEntry:
     changes: int = 0  # how many versions it has had
     producers: dict[tuple[int, int], tuple[int, str]] = field(default_factory=dict)  # (endpoint, stream): node, derived
     consumers: dict[tuple[int, int], Subscribed] = field(default_factory=dict)  # (endpoint, subscription)
+    logs: dict[tuple[int, int], str] = field(default_factory=dict)  # of the producers that keep one
     totals: dict[str, Any] = field(default_factory=dict)  # of what was closed
 
     def producer_addresses(self) -> set[Address]:
@@ -54,7 +55,18 @@ class ChannelEntry:
             tuple(self.consumers[place].consumer for place in sorted(self.consumers)),
             incarnation=self.definition.incarnation,
             derived=self.derivations.listed(self.changes, with_all_code),
+            logs=tuple(LogAddress(self.producers[place][0], place[0], self.logs[place]) for place in sorted(self.logs)),
         )
+
+    def concerned(self) -> set[Address]:
+        """The endpoints that have to hear of changes: where there are logs, their readers too."""
+        return self.addresses() if self.logs else self.producer_addresses()
+
+    def drop_producer(self, place: tuple[int, int]) -> bool:
+        """A producer has left; whether its log, which consumers read, has left with it."""
+        del self.producers[place]
+        self.derivations.producer_gone(*place)
+        return self.logs.pop(place, None) is not None
 
     def collect(self) -> bool:
         """End the derived channels that nothing uses; whether there were any."""
@@ -82,7 +94,7 @@ class ChannelEntry:
     def counts(self) -> dict[str, Any]:
         """The sums of what was closed, and how many producers and consumers there are now; also of what is derived."""
         own = [subscribed.consumer.derived for subscribed in self.consumers.values()]
-        straight = [derived for _, derived in self.producers.values()]
+        straight = [derived for place, (_, derived) in self.producers.items() if place not in self.logs]
         counts: dict[str, Any] = {"producers": straight.count(""), "consumers": own.count("")}
         for each in self.derivations.listed(self.changes):
             counts.setdefault("derived", {})[each.key] = {
@@ -144,6 +156,7 @@ class ChannelEntry:
                 pair = pairs.setdefault((each.parent, consumer.group), each.pair)
                 assert pair == each.pair, f"unequal pairs in {consumer.group!r}"
         assert all(not key or key in self.derivations for key in self._used()), name
+        assert self.logs.keys() <= self.producers.keys(), name
 
 
 def _without_derived(totals: Mapping[str, Any]) -> dict[str, Any]:

@@ -192,7 +192,12 @@ class ChannelBook:
             channel = self._opened(request.channel, request.incarnation)
             key = channel.derivations.key_of(request.derived, None, self._identify)
             channel.producers[endpoint, request.stream] = (node, key)
-            return channel.membership(self.epoch, with_all_code=True), []
+            instructions: list[Instruction] = []
+            if request.log and channel.logs.get((endpoint, request.stream)) != request.log:
+                channel.logs[endpoint, request.stream] = request.log
+                self._changed(channel)
+                instructions = self._push(channel)
+            return channel.membership(self.epoch, with_all_code=True), instructions
         if isinstance(request, Subscribe):
             return self._subscribe(node, endpoint, request)
         if isinstance(request, Derive):
@@ -259,10 +264,12 @@ class ChannelBook:
     def _unregister(self, endpoint: int, request: UnregisterProducer) -> tuple[None, list[Instruction]]:
         channel = self._channels.get(request.channel)
         # Totals count once: only with the registration that they end.
-        if channel is None or channel.producers.pop((endpoint, request.stream), None) is None:
+        if channel is None or (endpoint, request.stream) not in channel.producers:
             return None, []
         channel.add_totals(request.totals)
-        channel.derivations.producer_gone(endpoint, request.stream)
+        if channel.drop_producer((endpoint, request.stream)):
+            self._changed(channel)
+            return None, self._push(channel)
         return None, self._collected(channel)
 
     def _unsubscribe(self, endpoint: int, request: Unsubscribe) -> tuple[None, list[Instruction]]:
@@ -468,6 +475,10 @@ class ChannelBook:
         for stream, key in reported.streams:
             if not key or key in derivations:
                 channel.producers[endpoint, stream] = (node, key)
+        for stream, log in reported.logs:
+            if (endpoint, stream) in channel.producers and channel.logs.get((endpoint, stream)) != log:
+                channel.logs[endpoint, stream] = log
+                changed = True
         for handle, key in reported.handles:
             if key in derivations:
                 derivations.handles[endpoint, handle] = (node, key)
@@ -535,20 +546,19 @@ class ChannelBook:
         channel.changes += 1
 
     def _push(self, channel: ChannelEntry) -> list[Instruction]:
-        to = tuple(sorted(channel.producer_addresses()))
+        to = tuple(sorted(channel.concerned()))
         return [PushMembership(channel.definition.channel, channel.version, to)] if to else []
 
     def _removed(self, matches: Callable[[int, int], bool]) -> list[Instruction]:
         instructions: list[Instruction] = []
         for channel in self._channels.values():
-            for key in [key for key, (node, _) in channel.producers.items() if matches(node, key[0])]:
-                del channel.producers[key]
-                channel.derivations.producer_gone(*key)
+            gone = [key for key, (node, _) in channel.producers.items() if matches(node, key[0])]
+            lost_logs = [channel.drop_producer(key) for key in gone]
             lost = [key for key, each in channel.consumers.items() if matches(each.consumer.node, key[0])]
             for key in lost:
                 del channel.consumers[key]
             channel.derivations.forget_users(matches)
-            if channel.collect() or lost:
+            if channel.collect() or lost or any(lost_logs):
                 self._changed(channel)
                 instructions += self._push(channel)
         return instructions

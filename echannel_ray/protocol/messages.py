@@ -81,6 +81,7 @@ class RegisterProducer:
     stream: int
     incarnation: int = 0  # of the channel that the caller's handle is for; 0 is whichever is there
     derived: str = ""  # it publishes straight into this derived channel
+    log: str = ""  # it is where this log of a retained channel is kept, and publishes what the log holds
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,25 @@ class GetChannelStats:
 
 
 @dataclass(frozen=True)
+class OpenLog:
+    """Have the log of a retained channel at this node; answered, by the concentrator itself, by a `LogAddress`."""
+
+    channel: str
+    incarnation: int = 0
+
+
+@dataclass(frozen=True)
+class OpenGateway:
+    """Have the gateway of this node; answered, by the concentrator itself, by its endpoint as a text."""
+
+    host: str
+    port: int
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+    derive: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class GetStatus:
     """Answered (by the name server) by a description of all parts: dict[str, Any]."""
 
@@ -181,7 +201,7 @@ ManagerRequest = (
     | GetModulator
     | ModulatorGone
 )
-Request = ManagerRequest | GetStatus
+Request = ManagerRequest | OpenLog | OpenGateway | GetStatus
 
 
 # ---- answers, and what managers push to endpoints ------------------------------------------------------------------
@@ -215,6 +235,15 @@ class Consumer:
 
 
 @dataclass(frozen=True)
+class LogAddress:
+    """One log of a retained channel, and the endpoint that keeps it."""
+
+    node: int
+    endpoint: int
+    log: str
+
+
+@dataclass(frozen=True)
 class Membership:
     """All consumers of a channel and of what is derived from it.
 
@@ -228,6 +257,7 @@ class Membership:
     deleted: bool = False
     incarnation: int = 0
     derived: tuple[Derived, ...] = ()  # parents before their children
+    logs: tuple[LogAddress, ...] = ()  # of a retained channel: consumers are told too
 
 
 @dataclass(frozen=True)
@@ -279,6 +309,7 @@ class Registrations:
     consumers: tuple[tuple[int, str | None, str, str, int], ...]  # (subscription, group, pair, derived, turn)
     derived: tuple[Derived, ...] = ()  # that it consumes or has handles of, and their parents; parents first
     handles: tuple[tuple[int, str], ...] = ()  # (handle, derived)
+    logs: tuple[tuple[int, str], ...] = ()  # (stream, log)
 
 
 # ---- between concentrators and the name server ---------------------------------------------------------------------

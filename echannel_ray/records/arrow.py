@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from echannel_ray.errors import NotSerialisable
 from echannel_ray.records.flat import row_of
@@ -14,6 +14,8 @@ from echannel_ray.schemas.schema import Format, Record
 Block: TypeAlias = bytes | bytearray | memoryview
 Batch: TypeAlias = Any  # a pyarrow.RecordBatch
 Column: TypeAlias = Any  # a pyarrow.Array
+
+_NESTED: Final = (schema.Record, schema.List, schema.Array, schema.Map)
 
 
 def batch_format(pa_schema: Any, record: Record) -> Format:
@@ -65,6 +67,8 @@ def _cast(column: Column, type_: Any) -> Column:
 def _check_nulls(column: Column, type_: schema.Type, path: str) -> None:
     """Refuse nulls where there is no place for None, inside of structs and lists too."""
     if isinstance(type_, schema.Optional):
+        if not isinstance(type_.item, _NESTED):
+            return None  # most columns: to drop their nulls would copy them
         if column.null_count:
             column = column.drop_null()
         return _check_nulls(column, type_.item, path)

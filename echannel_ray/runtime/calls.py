@@ -103,16 +103,22 @@ class Calls:
         self._open: dict[int, Call] = {}
         self._served: set[Caller] = set()  # taken in and not answered yet
         self._handlers: dict[type[Message], Handler] = {}
+        self._at_once: set[type[Message]] = set()
+        self._answer_types: tuple[type[Message], ...] = (Failed,)
         self._questions: Any = None
         self._answers: Any = None
         self._encode = msgspec.msgpack.Encoder().encode
 
-    def serve(self, handlers: Mapping[Any, Handler], answers: Iterable[type[Message]]) -> None:
-        """Which handler serves which question, and what answers there are; each class has a tag of its own."""
+    def serve(self, handlers: Mapping[Any, Handler], answers: Iterable[type[Message]], at_once: bool = False) -> None:
+        """Which handler serves which question, and what answers there are; each class has a tag of its own.
+
+        `at_once`: by the thread that reads the link, in the order in which they came; such handlers wait for nothing.
+        """
         self._handlers.update(handlers)
+        self._at_once.update(handlers if at_once else ())
         self._questions = msgspec.msgpack.Decoder(Union[tuple(self._handlers)])  # noqa: UP007 (of a tuple)
-        kinds = (Failed, *answers)
-        self._answers = msgspec.msgpack.Decoder(Union[kinds])  # noqa: UP007
+        self._answer_types += tuple(answers)
+        self._answers = msgspec.msgpack.Decoder(Union[self._answer_types])  # noqa: UP007
 
     # ---- the caller's side ----
 
@@ -214,6 +220,9 @@ class Calls:
         message = self._questions.decode(body[frames.CALL_FIXED.size :])
         if caller not in self._served:
             self._served.add(caller)
+            if type(message) in self._at_once:
+                self._serve(message, caller, partial(self._reply, caller))
+                return
             self._endpoint.crew.submit(Errand(self._serve, message, caller, partial(self._reply, caller)))
 
     def _serve(self, message: Message, caller: Caller, answer: Answer) -> None:

@@ -104,6 +104,14 @@ class Delivery:
                 self._handled += 1
             self._check()
 
+    def answered(self, handled: int, failures: Sequence[Failure]) -> None:
+        """A log has told how all its readers have handled it."""
+        with self._endpoint.lock:
+            self._local -= 1
+            self._handled += handled
+            self._failures += failures
+            self._check()
+
     def hold(self) -> Emission:
         """Modulators work on the event: who gets what they emit will have to answer too."""
         self._local += 1

@@ -242,6 +242,7 @@ class Endpoint:
                 tuple(streams.get(channel, ())),
                 tuple(consumers.get(channel, ())),
                 *self.derivations.held(channel),
+                logs=tuple((p.stream.number, p.log) for p in self.publishers.on(channel) if p.log),
             )
             for channel, definition in [*self.definitions.items()]
         ]
@@ -548,6 +549,8 @@ class Endpoint:
             for publisher in self.publishers.values():
                 for outlet in publisher.outlets():
                     outlet.local = tuple(each for each in outlet.local if each is not mailbox)
+        if mailbox.source is not None:
+            mailbox.source.stop()
         mailbox.close()
         # What a member of a group is handling now counts as handled: nobody else must get it.
         mailbox.at_rest(lambda: self._let_go(mailbox))
@@ -575,6 +578,8 @@ class Endpoint:
         for mailbox in self.mailboxes.on(membership.channel):
             if membership.deleted or mailbox.incarnation != membership.incarnation:
                 self._deleted.append(mailbox)
+            elif mailbox.source is not None:
+                mailbox.source.logs_are(membership.logs)
         if self._deleted and not self.crew.ticking:
             self.crew.wake_ticker()
         self.room.notify_all()

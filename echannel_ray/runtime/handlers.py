@@ -160,8 +160,7 @@ class FunctionMailbox(Mailbox):
         self._events = None
         self.counters.handled += (len(given) - failures - len(self._cut)) * weight
         if self._cut:
-            if item.delivery:
-                self.endpoint.send_result(item.reception, item.delivery, b"\0")
+            self.let_go(item, (len(given) - len(self._cut)) * weight)
             return
         # Only the last event of a run can be one that somebody delivers and waits for.
         self.finish(item, last_failure)
@@ -270,7 +269,7 @@ class CoroutineMailbox(Mailbox):
                 given, weight = await self._read(item.kind if item.kind > 0xFF else 0, given)
             for i, event in enumerate(given):
                 if self.closed:
-                    self.discard(item)
+                    self.let_go(item, i * weight)
                     return
                 failure = await self._handle_one(event, item.turn, weight)
                 if isinstance(failure, KeyboardInterrupt) and i + 1 < len(given):

@@ -90,7 +90,11 @@ class Installer:
                 membership = known
             version = (membership.epoch, membership.version)
             with endpoint.lock:
-                publishers = [p for p in endpoint.publishers.on(membership.channel) if p.stream.version < version]
+                publishers = [
+                    p
+                    for p in endpoint.publishers.on(membership.channel)
+                    if p.stream.version < version and p.hosts_modulators
+                ]
             problems = {}
             for publisher in publishers:
                 problems[publisher] = publisher.branches.prepare(membership, self._code_of(membership.channel))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from echannel_ray.errors import EChannelError, NotSerialisable
 from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.protocol.kinds import Block
+from echannel_ray.protocol.messages import LogAddress
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.runtime.crew import Errand, Waiter
 from echannel_ray.runtime.timers import Timer
@@ -85,6 +86,28 @@ class Told(NamedTuple):
     error: EChannelError
 
 
+class Source(Protocol):
+    """Who fetches the events of a subscription from the logs of a retained channel."""
+
+    def logs_are(self, logs: Sequence[LogAddress]) -> None:
+        """Where the channel's logs are now; under the endpoint's lock."""
+
+    def handled(self, item: Delivered, outcome: bytes, count: int | None = None) -> None:
+        """An item is done with: handled, failed (what the outcome says) or, a zero, discarded but for so many."""
+
+    def position(self, item: Delivered, count: int) -> Any:
+        """Where to go on behind the first so many events of an item."""
+
+    def producer(self, item: Delivered) -> str:
+        """Who published it."""
+
+    def stop(self) -> None:
+        """Fetch nothing more."""
+
+    def leave(self) -> None:
+        """Tell the logs' keepers that nobody reads here any more, and what was handled; the mailbox is at rest."""
+
+
 Item = Delivered | LocalEvent | LocalGap | PeriodDue | Told
 
 
@@ -127,6 +150,7 @@ class Mailbox:
         self.turn = 0
         self.records: RecordReader | None = None  # of a typed channel
         self.derived = ""  # what it consumes
+        self.source: Source | None = None  # of a retained channel: who reads its logs
         self._timers: dict[int, Timer] = {}
         self.window_events = WINDOW_EVENTS
         self.local_low_water = WINDOW_EVENTS // 2  # publishers that wait for room are woken here, not at each event
@@ -278,7 +302,14 @@ class Mailbox:
                 self.local_pending -= item.records
             if item.delivery is not None:
                 item.delivery.local_result(None, counts=False)
-        elif isinstance(item, Delivered) and item.delivery:
+        elif isinstance(item, Delivered):
+            self.let_go(item)
+
+    def let_go(self, item: Delivered, handled: int = 0) -> None:
+        """Nobody will handle it but for its first events: whoever delivered it need not wait."""
+        if self.source is not None:
+            self.source.handled(item, b"\0", handled)
+        elif item.delivery:
             self.endpoint.send_result(item.reception, item.delivery, b"\0")
 
     def when_idle(self) -> Waiter:
@@ -369,7 +400,22 @@ class Mailbox:
     def finish(self, item: Delivered, failure: BaseException | None) -> None:
         """All events of a run are handled (or failed): report the mark, and a delivery's result."""
         outcome = describe(failure).encode() if failure is not None else b""
-        self.endpoint.run_handled(item.reception, item.mark, item.delivery, outcome)
+        if self.source is not None:
+            self.source.handled(item, outcome)
+        else:
+            self.endpoint.run_handled(item.reception, item.mark, item.delivery, outcome)
+
+    def message_of(self, item: Delivered, index: int, event: Any, weight: int) -> Message:
+        """An event of a run (or so many, in one batch), with what is known about it."""
+        source = self.source
+        if source is not None:
+            producer = source.producer(item)
+            position = source.position(item, index + weight)
+        else:
+            stream = item.reception.stream
+            producer = producer_name(stream.endpoint, stream.producer)
+            position = None
+        return Message(event, producer, item.first + index, item.published_at, item.redelivered, position)
 
     def finish_local(self, item: LocalEvent, failure: BaseException | None) -> None:
         """An event of this process is handled."""

@@ -43,6 +43,9 @@ _MANY_IN_A_TICK = 8
 class Publisher:
     """One producer on one channel; any number of threads may use it."""
 
+    log = ""  # that it publishes the events of: only where a log is kept
+    hosts_modulators = True
+
     def __init__(
         self,
         endpoint: Endpoint,

@@ -24,7 +24,6 @@ from echannel_ray.runtime.mailbox import (
     PeriodDue,
     Told,
     error_of,
-    producer_name,
     unreadable,
 )
 from echannel_ray.runtime.waiting import deadline_of
@@ -74,8 +73,8 @@ class PullMailbox(Mailbox):
         super().close()
         with self._taking:
             item, self._item = self._item, None
-        if item is not None and item.delivery:
-            self.endpoint.send_result(item.reception, item.delivery, b"\0")
+        if item is not None:
+            self.let_go(item, self._next * self._weight)
         self.notify()
 
     def take(self) -> Message | Gap | None:
@@ -187,15 +186,7 @@ class PullMailbox(Mailbox):
         elif type(event) is Notice:
             failure, told = None, _Raised(error_of(event))
         else:
-            stream = item.reception.stream
-            message = Message(
-                event,
-                producer_name(stream.endpoint, stream.producer),
-                item.first + index,
-                item.published_at,
-                item.redelivered,
-            )
-            failure = self._receive(message, item.turn, self._weight)
+            failure = self._receive(self.message_of(item, index, event, self._weight), item.turn, self._weight)
         if self._next == len(self._given):
             self._item = None
             self.finish(item, failure)

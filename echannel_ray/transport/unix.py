@@ -46,7 +46,7 @@ class SocketDirectory:
         base = Path(tempfile.gettempdir()).absolute() / f"echannel-{os.geteuid()}"
         self.path = base / f"{node_number:016x}-{digest}"
         for path in (base, self.path):
-            _make_private(path)
+            make_private(path)
         (self.path / _ABANDONED).unlink(missing_ok=True)
 
     def __fspath__(self) -> str:
@@ -60,7 +60,8 @@ class SocketDirectory:
         return path
 
 
-def _make_private(path: Path) -> None:
+def make_private(path: Path) -> None:
+    """Make a directory that only this user can enter, or take it as it is; `NotAuthorised` where others can."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
     # Looked at without following links: in a directory that all may write to, a link may lead anywhere.

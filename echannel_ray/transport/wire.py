@@ -83,6 +83,9 @@ _CLASSES: tuple[type, ...] = (
     messages.ModulatorGone,
     messages.Derived,
     messages.Installed,
+    messages.OpenLog,
+    messages.OpenGateway,
+    messages.LogAddress,
 )
 _NUMBERS = {cls: number for number, cls in enumerate(_CLASSES)}
 _DECODERS: tuple[msgspec.msgpack.Decoder[Any], ...] = tuple(msgspec.msgpack.Decoder(cls) for cls in _CLASSES)

@@ -1,0 +1,70 @@
+"""What of a concentrator deals with retained channels and clients outside: made when it is first asked for."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors
+from echannel_ray.protocol.messages import LogAddress, OpenGateway, OpenLog
+from echannel_ray.runtime.greeting import greet
+from echannel_ray.transport.connection import Connection
+from echannel_ray.transport.unix import SocketDirectory, connect_unix
+
+if TYPE_CHECKING:
+    from echannel_ray.retained.keeper import Keeper
+    from echannel_ray.runtime.endpoint import Endpoint
+
+SOCKET_NAME = "concentrator"
+
+
+class Storage:
+    """One per concentrator. Its methods wait, so they are for threads other than the concentrator's loop."""
+
+    def __init__(self, namespace: str, node: int) -> None:
+        self._namespace = namespace
+        self._node = node
+        self._lock = threading.RLock()
+        self._keeper: Keeper | None = None
+        self._closed = False
+
+    def keeper(self) -> Keeper:
+        """Who keeps the logs of this node."""
+        # Imported by the first log: most namespaces have none, and SQLite costs memory.
+        from echannel_ray.retained.keeper import Keeper
+
+        with self._lock:
+            if self._closed:
+                raise errors.Closed("this concentrator ends", what="concentrator")
+            if self._keeper is None:
+                self._keeper = Keeper(self._namespace, self._node, self._connect)
+            return self._keeper
+
+    def _connect(self, endpoint: Endpoint) -> Connection:
+        if self._closed:
+            raise errors.Closed("this concentrator ends", what="concentrator")
+        path = SocketDirectory(self._namespace, self._node).socket_path(SOCKET_NAME)
+        return greet(connect_unix(path, 1.0), self._namespace, endpoint)
+
+    def recover(self) -> None:
+        """Open what a predecessor of this concentrator had on disk."""
+        from echannel_ray.logs.directory import has_logs
+
+        if has_logs(self._namespace, self._node):
+            self.keeper().recover()
+
+    def open_log(self, request: OpenLog) -> LogAddress:
+        """Have the log of a channel at this node."""
+        return self.keeper().open(request.channel, request.incarnation)
+
+    def open_gateway(self, request: OpenGateway) -> Any:
+        """Have the gateway of this node."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End; logs on disk stay."""
+        with self._lock:
+            self._closed = True
+            keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.close()

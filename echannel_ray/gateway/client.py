@@ -1,0 +1,181 @@
+"""A gateway's client: what programs outside the cluster use to write to channels and to read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from echannel_ray import errors
+from echannel_ray.gateway import commands
+from echannel_ray.gateway.connecting import Connection
+from echannel_ray.gateway.endpoint import Endpoint
+from echannel_ray.gateway.flight import flight
+from echannel_ray.gateway.hosting import ChannelInfo, Files
+from echannel_ray.gateway.patience import Patience
+from echannel_ray.gateway.sending import Outgoing
+from echannel_ray.logs.entries import Chosen, Committed, Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+_MAX_BATCH_BYTES: Final = 1 << 20
+
+
+class GatewayClient:
+    """A client of one gateway, for any number of threads; also a context manager. It may be used across a fork.
+
+    All but `publish` may be repeated without harm, and is: a gateway that went away has `patience_seconds` to come
+    back. Then calls raise `Disconnected`.
+    """
+
+    def __init__(self, endpoint: str | Endpoint, patience_seconds: float = 30.0) -> None:
+        self._connection = Connection(endpoint if isinstance(endpoint, Endpoint) else Endpoint.parse(endpoint))
+        self._patience_seconds = patience_seconds
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the gateway is."""
+        return self._connection.endpoint
+
+    def __enter__(self) -> GatewayClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Be done with it."""
+        self._connection.close()
+
+    def channel(
+        self, name: str, schema: pa.Schema | None = None, retain: Mapping[str, Any] | None = None
+    ) -> ChannelInfo:
+        """Open a channel; with a schema it is made where there is none, typed by it and with that retention."""
+        data = None if schema is None else schema.serialize().to_pybytes()
+        asked = commands.Open(name, data, None if retain is None else dict(retain))
+        opened = self._ask(asked, commands.Opened)
+        return ChannelInfo(opened.name, _schema(opened.schema), opened.is_retained, opened.is_on_disk, opened.log)
+
+    def publish(self, name: str, batches: Iterable[pa.RecordBatch]) -> int:
+        """Publish rows at once, and wait until they are acknowledged; how many there were.
+
+        After `Disconnected` an unknown part of them was published: only the caller can know whether to do it again.
+        """
+        outgoing = Outgoing(batches, _MAX_BATCH_BYTES)
+        if outgoing.schema is not None:
+            self._put(commands.Publish(name), outgoing)
+        return outgoing.rows
+
+    def stage(
+        self, name: str, place: Place, batches: Iterable[pa.RecordBatch], max_batch_bytes: int = _MAX_BATCH_BYTES
+    ) -> int:
+        """Keep rows at the gateway until they are committed; how many entries they are, for `Chosen`. When this has
+        returned, all of them are safe.
+        """
+        outgoing = Outgoing(batches, max_batch_bytes)
+        patience = Patience(self._patience_seconds)
+        while outgoing.schema is not None:
+            first = outgoing.acknowledged
+            try:
+                self._put(commands.Stage(name, place, first), outgoing)
+            except errors.Disconnected as error:
+                if outgoing.acknowledged > first:
+                    patience.renew()
+                patience.wait(error)
+        return outgoing.acknowledged
+
+    def stage_files(self, name: str, place: Place, files: Files) -> int:
+        """The same for rows in Parquet files, which consumers have to be able to read where they are."""
+        return self._ask(commands.StageFiles(name, place, files.paths, files.rows), int)
+
+    def commit(self, name: str, write: str, chosen: Sequence[Chosen]) -> Committed:
+        """Append what was staged at these places to the log, all or nothing and once."""
+        return self._ask(commands.Commit(name, write, tuple(chosen)), Committed)
+
+    def abort(self, name: str, write: str) -> bool:
+        """Forget what was staged for a write, and refuse what still comes; False where it was committed."""
+        return self._ask(commands.Abort(name, write), bool)
+
+    def is_committed(self, name: str, write: str) -> bool:
+        """Whether this write was committed."""
+        return self._ask(commands.IsCommitted(name, write), bool)
+
+    def staged_bytes(self, name: str) -> int:
+        """What waits for a commit."""
+        return self._ask(commands.StagedBytes(name), int)
+
+    def offsets(self, name: str) -> dict[str, tuple[int, int]]:
+        """Of each log of the channel: the offset of its first event, and that behind its last one."""
+        return self._ask(commands.Offsets(name), dict[str, tuple[int, int]])
+
+    def read(self, name: str, log: str, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a range of a log, in batches of about a megabyte."""
+        patience = Patience(self._patience_seconds)
+        at, seen = start, 0  # all before `at` was yielded, and so many rows from there
+        while at < stop:
+            skip = seen
+            try:
+                for batch, behind in self._get(commands.Read(name, log, at, stop)):
+                    patience.renew()
+                    rest = batch.slice(skip)
+                    skip -= batch.num_rows - rest.num_rows
+                    seen += rest.num_rows
+                    if behind is not None:
+                        at, seen, skip = behind, 0, 0
+                    if rest.num_rows:
+                        yield rest
+                return
+            except errors.Disconnected as error:
+                patience.wait(error)
+
+    def group(self, name: str, group: str, start: str, lease_seconds: float) -> dict[str, int]:
+        """Where a group is in each log; a new one begins at `start` ("earliest" or "latest"). Until the lease ends,
+        which each call renews, nothing is forgotten that the group has not acknowledged.
+        """
+        return self._ask(commands.Group(name, group, start, lease_seconds), dict[str, int])
+
+    def acknowledge(self, name: str, group: str, marks: Mapping[str, int], lease_seconds: float) -> None:
+        """A group has done with all before these offsets."""
+        self._ask(commands.Acknowledge(name, group, dict(marks), lease_seconds), type(None))
+
+    def _ask(self, command: commands.Command, answer: type[T]) -> T:
+        fl = flight()
+        patience = Patience(self._patience_seconds)
+        action = fl.Action(commands.ACTION, commands.encode(command))
+        while True:
+            try:
+                with self._connection.call() as line:
+                    (result,) = line.client.do_action(action, line.options)
+                return msgspec.json.decode(result.body.to_pybytes(), type=answer)
+            except errors.Disconnected as error:
+                patience.wait(error)
+
+    def _put(self, command: commands.Command, outgoing: Outgoing) -> None:
+        descriptor = flight().FlightDescriptor.for_command(commands.encode(command))
+        with self._connection.call() as line:
+            outgoing.send(*line.client.do_put(descriptor, outgoing.schema, line.options))
+        if not outgoing.is_done:
+            raise errors.Disconnected("the gateway ended a stream before it had acknowledged all: call again")
+
+    def _get(self, command: commands.Read) -> Iterator[tuple[pa.RecordBatch, int | None]]:
+        ticket = flight().Ticket(commands.encode(command))
+        with self._connection.call() as line:
+            reader = line.client.do_get(ticket, line.options)
+            try:
+                for chunk in reader:
+                    behind = chunk.app_metadata
+                    yield chunk.data, None if behind is None else int(behind.to_pybytes())
+            finally:
+                reader.cancel()  # where the caller wants no more of it
+
+
+def _schema(data: bytes | None) -> pa.Schema | None:
+    import pyarrow as pa
+
+    return None if data is None else pa.ipc.read_schema(pa.py_buffer(data))

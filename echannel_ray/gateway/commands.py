@@ -1,0 +1,149 @@
+"""What clients ask of a gateway: JSON with a `type`, as the descriptor of a `DoPut`, the ticket of a `DoGet`, or the
+body of the one action that there is. Anything else is refused before it is looked at further.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from echannel_ray.logs.entries import Chosen, Place
+
+ACTION: Final = "echannel"
+MAX_COMMAND_BYTES: Final = 4 << 20  # a commit of 100,000 partitions
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=10 * 365 * 86400)]
+Right = Literal["publish", "subscribe"]
+
+
+class _Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
+    """What all have: the channel, and what a client needs to be allowed there."""
+
+    channel: _Name
+
+    @property
+    def needs(self) -> tuple[Right, ...]:
+        """One of these rights."""
+        return ("publish",)
+
+
+class Publish(_Command, frozen=True, tag="publish"):
+    """With a `DoPut`: its rows are published. Each acknowledgement is how many batches were, as decimal digits."""
+
+
+class Stage(_Command, frozen=True, tag="stage"):
+    """With a `DoPut`: its batches are entries `first`, `first + 1`, … of this place; acknowledged by their numbers."""
+
+    place: Place
+    first: _Number
+
+
+class StageFiles(_Command, frozen=True, tag="stage_files"):
+    """Rows that stand in files: each of these becomes an entry of this place, from 0."""
+
+    place: Place
+    paths: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=10_000)]
+    rows: tuple[_Number, ...]
+
+
+class Open(_Command, frozen=True, tag="open"):
+    """See `Host.channel`; the answer is an `Opened`. The schema is as Arrow's IPC writes it."""
+
+    schema: bytes | None = None
+    retain: dict[str, Any] | None = None
+
+    @property
+    def needs(self) -> tuple[Right, ...]:
+        """To make a channel is more than to look at it."""
+        return ("publish", "subscribe") if self.schema is None else ("publish",)
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A channel, as `ChannelInfo` has it."""
+
+    name: str
+    schema: bytes | None
+    is_retained: bool
+    is_on_disk: bool
+    log: str
+
+
+class Commit(_Command, frozen=True, tag="commit"):
+    """See `Host.commit`."""
+
+    write: _Name
+    chosen: tuple[Chosen, ...]
+
+
+class Abort(_Command, frozen=True, tag="abort"):
+    """See `Host.abort`."""
+
+    write: _Name
+
+
+class IsCommitted(_Command, frozen=True, tag="is_committed"):
+    """See `Host.is_committed`."""
+
+    write: _Name
+
+
+class StagedBytes(_Command, frozen=True, tag="staged_bytes"):
+    """See `Host.staged_bytes`."""
+
+
+class _Reading(_Command, frozen=True):
+    @property
+    def needs(self) -> tuple[Right, ...]:
+        return ("subscribe",)
+
+
+class Offsets(_Reading, frozen=True, tag="offsets"):
+    """See `Host.offsets`."""
+
+
+class Read(_Reading, frozen=True, tag="read"):
+    """With a `DoGet`: the rows of this range of a log. Some batches come with the offset behind them, as digits."""
+
+    log: _Name
+    start: _Number
+    stop: _Number
+
+
+class Group(_Reading, frozen=True, tag="group"):
+    """See `Host.group`."""
+
+    group: _Name
+    start: Annotated[str, msgspec.Meta(pattern="^(earliest|latest)$")]
+    lease_seconds: _Seconds
+
+
+class Acknowledge(_Reading, frozen=True, tag="acknowledge"):
+    """See `Host.acknowledge`."""
+
+    group: _Name
+    marks: dict[_Name, _Number]
+    lease_seconds: _Seconds
+
+
+Command = (
+    Publish | Stage | StageFiles | Open | Commit | Abort | IsCommitted | StagedBytes
+    | Offsets | Read | Group | Acknowledge
+)  # fmt: skip
+_decoder: Final[msgspec.json.Decoder[Command]] = msgspec.json.Decoder(Command)
+
+
+def decode(data: bytes | None) -> Command:
+    """The command; `ValueError` that says what is wrong with it."""
+    if not data:
+        raise ValueError("there is no command: clients of gateways send what `echannel_ray.gateway.commands` lists")
+    if len(data) > MAX_COMMAND_BYTES:
+        raise ValueError(f"a command of {len(data)} bytes: at most {MAX_COMMAND_BYTES} are read")
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"malformed command: {error}. Has the client the version of its gateway?") from None
+
+
+encode: Final = msgspec.json.Encoder().encode

@@ -1,0 +1,87 @@
+"""Who a gateway is: what its clients know it by, so that a successor with the same is reached by the same string."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+import ssl
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+
+import msgspec
+
+# An endpoint is good for as long as the gateway has this identity: revoking it is making another.
+_LIFE = timedelta(days=3650)
+_CLOCK_SKEW = timedelta(days=1)
+_TOKEN_BYTES = 32
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A gateway's secrets, and its port; kept for a successor as `bytes(identity)`, which `Identity.parse` reads."""
+
+    token: str
+    key_pem: bytes
+    certificate_pem: bytes
+    port: int = 0  # 0: any
+
+    def __repr__(self) -> str:
+        return f"Identity(port={self.port})"
+
+    def __bytes__(self) -> bytes:
+        return msgspec.msgpack.encode(self)
+
+    @staticmethod
+    def parse(data: bytes) -> Identity:
+        """The identity again; `ValueError` where the bytes are none."""
+        try:
+            return msgspec.msgpack.decode(data, type=Identity)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"these bytes are no gateway's identity: {error}") from None
+
+    @staticmethod
+    def generate(hosts: Sequence[str], port: int = 0) -> Identity:
+        """A new one, for a gateway that is reached by these names and addresses, and those of this machine."""
+        key_pem, certificate_pem = _certificate(dict.fromkeys([*hosts, *_local_names()]))
+        return Identity(secrets.token_urlsafe(_TOKEN_BYTES), key_pem, certificate_pem, port)
+
+    @property
+    def certificate_der(self) -> bytes:
+        """The certificate as endpoints carry it."""
+        return ssl.PEM_cert_to_DER_cert(self.certificate_pem.decode())
+
+
+def _local_names() -> list[str]:
+    return ["localhost", "127.0.0.1", "::1", socket.gethostname()]
+
+
+def _certificate(hosts: Sequence[str] | dict[str, None]) -> tuple[bytes, bytes]:
+    """A key, and a certificate for these hosts that is its own authority: clients trust it and no other."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "echannel_ray gateway")])
+    names: list[x509.GeneralName] = []
+    for host in hosts:
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(x509.DNSName(host))
+    now = datetime.now(timezone.utc)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + _LIFE)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return private, certificate.public_bytes(serialization.Encoding.PEM)

@@ -1,0 +1,31 @@
+"""How long a client tries again."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+_FIRST_PAUSE_SECONDS: Final = 0.05
+_MAX_PAUSE_SECONDS: Final = 1.0
+
+
+class Patience:
+    """One per call that may be repeated: it ends so many seconds after the first failure that nothing good followed."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.renew()
+
+    def renew(self) -> None:
+        """Something went well."""
+        self._deadline: float | None = None
+        self._pause = _FIRST_PAUSE_SECONDS
+
+    def wait(self, error: Exception) -> None:
+        """A pause before the next try; the error, where there is to be none."""
+        now = time.monotonic()
+        self._deadline = now + self._seconds if self._deadline is None else self._deadline
+        if now >= self._deadline:
+            raise error
+        time.sleep(min(self._pause, self._deadline - now))
+        self._pause = min(2 * self._pause, _MAX_PAUSE_SECONDS)

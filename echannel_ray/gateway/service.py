@@ -1,0 +1,132 @@
+"""What a gateway does with each command: the rules, and the host's answers as bytes and streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from echannel_ray import errors
+from echannel_ray.gateway import commands
+from echannel_ray.gateway.counting import Counts
+from echannel_ray.gateway.hosting import ChannelInfo, Files, Host
+from echannel_ray.gateway.pieces import pieces_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Flight reads a batch whole before it can be looked at. What is larger is refused then, since it would be kept.
+MAX_BATCH_BYTES: Final = 64 << 20
+# A client waits with this many batches at most (`sending.MAX_UNACKNOWLEDGED`), so it has to be well below that.
+ACKNOWLEDGE_EVERY: Final = 4
+_READ_BYTES: Final = 1 << 20
+
+
+class Service:
+    """One per gateway. Its methods are called by any thread, after the command's rights were checked."""
+
+    def __init__(self, host: Host, counts: Counts) -> None:
+        self._host = host
+        self._counts = counts
+
+    def take(self, command: commands.Publish | commands.Stage, batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+        """Publish or stage what comes; yields what is to be acknowledged: by number, all before it is done."""
+        number = command.first if isinstance(command, commands.Stage) else 0
+        acknowledged = number
+        for batch in batches:
+            self._check(batch)
+            if isinstance(command, commands.Stage):
+                self._host.stage(command.channel, command.place, number, batch)
+            elif batch.num_rows:
+                self._host.publish(command.channel, batch)
+            self._counts.add("in", batch)
+            number += 1
+            if number - acknowledged >= ACKNOWLEDGE_EVERY:
+                acknowledged = number
+                yield number
+        if isinstance(command, commands.Publish):
+            self._host.drain(command.channel)
+        yield number
+
+    @staticmethod
+    def _check(batch: pa.RecordBatch) -> None:
+        # The buffers are the client's: lengths and offsets inside may point anywhere.
+        batch.validate(full=True)
+        if batch.nbytes > MAX_BATCH_BYTES:
+            raise ValueError(
+                f"a batch of {batch.nbytes} bytes came, and at most {MAX_BATCH_BYTES} are taken: send slices of it"
+            )
+
+    def schema(self, channel: str) -> pa.Schema:
+        """The schema of what is read; `NotSerialisable` where there is none."""
+        found = self._host.channel(channel).schema
+        if found is None:
+            raise errors.NotSerialisable(
+                f"channel {channel!r} has no type, so its events can't be columns: create it with one, as in "
+                "`ec.channel(name, SomeClass)`",
+                path=None,
+                channel=channel,
+            )
+        return found
+
+    def read(self, command: commands.Read) -> Iterator[tuple[pa.RecordBatch, int | None]]:
+        """Rows of a range in pieces of about a megabyte; with some, the offset behind them."""
+        at = command.start
+        while at < command.stop:
+            batches, behind = self._host.read(command.channel, command.log, at, command.stop, _READ_BYTES)
+            if behind <= at:
+                raise ValueError(
+                    f"log {command.log} of channel {command.channel!r} ends at {at}, and rows up to {command.stop} "
+                    "were asked for: ask for what `offsets` says"
+                )
+            pieces = list(pieces_of(batches, _READ_BYTES))
+            for number, piece in enumerate(pieces, 1):
+                self._counts.add("out", piece)
+                yield piece, behind if number == len(pieces) else None
+            at = behind
+
+    def answer(self, command: commands.Command) -> Any:
+        """What the host says to any other command, as plain data."""
+        host, name = self._host, command.channel
+        match command:
+            case commands.Open():
+                return _opened(host.channel(name, _schema(command.schema), command.retain))
+            case commands.StageFiles():
+                return self._stage_files(command)
+            case commands.Commit():
+                return host.commit(name, command.write, command.chosen)
+            case commands.Abort():
+                return host.abort(name, command.write)
+            case commands.IsCommitted():
+                return host.is_committed(name, command.write)
+            case commands.StagedBytes():
+                return host.staged_bytes(name)
+            case commands.Offsets():
+                return host.offsets(name)
+            case commands.Group():
+                return host.group(name, command.group, command.start, command.lease_seconds)
+            case commands.Acknowledge():
+                return host.acknowledge(name, command.group, command.marks, command.lease_seconds)
+        raise ValueError(f"a {type(command).__name__} comes with a stream, and is no action")
+
+    def _stage_files(self, command: commands.StageFiles) -> int:
+        if len(command.paths) != len(command.rows):
+            raise ValueError(f"there are {len(command.paths)} files, and numbers of rows for {len(command.rows)}")
+        for number, (path, rows) in enumerate(zip(command.paths, command.rows, strict=True)):
+            self._host.stage(command.channel, command.place, number, Files((path,), (rows,)))
+        return len(command.paths)
+
+
+def _schema(data: bytes | None) -> pa.Schema | None:
+    if data is None:
+        return None
+    import pyarrow as pa
+
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(data))
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise ValueError(f"this is no Arrow schema: {error}") from None
+
+
+def _opened(info: ChannelInfo) -> commands.Opened:
+    schema = None if info.schema is None else info.schema.serialize().to_pybytes()
+    return commands.Opened(info.name, schema, info.is_retained, info.is_on_disk, info.log)

@@ -1,0 +1,123 @@
+"""Arrow's record batches as entries of a log, and entries of a typed channel as record batches, however they came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from echannel_ray.errors import NotSerialisable, TypeMismatch
+from echannel_ray.logs.entries import FILE, Entry, NewEntry
+from echannel_ray.protocol.kinds import BLOCK, RECORD
+from echannel_ray.records import known
+from echannel_ray.records.arrow import plain_type
+from echannel_ray.records.reading import Reader
+from echannel_ray.records.writing import batch_block, format_of
+from echannel_ray.schemas.schema import Format, Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_payloads = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+class ColumnWriter:
+    """Makes entries of batches of one schema; any thread may use it."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self.format: Format = format_of(schema)
+        known.learn(self.format)
+
+    def entry(self, batch: pa.RecordBatch, producer: str, sequence: int, published_at: float) -> NewEntry:
+        """The rows of a batch as one entry; `TypeMismatch` where it has another schema, `NotSerialisable` for a null
+        where there is to be a value.
+        """
+        data = batch_block(self._fitting(batch)).to_pybytes()
+        return NewEntry(batch.num_rows, BLOCK, self.format.token, data, producer, sequence, published_at)
+
+    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same rows with our schema, whose metadata say where nulls may be."""
+        import pyarrow as pa
+
+        if set(batch.schema.names) != set(self._schema.names):
+            raise _mismatch(self._schema, batch.schema)
+        columns = []
+        for field in self._schema:
+            column = batch.column(field.name)
+            if column.type != field.type:
+                if plain_type(column.type) != plain_type(field.type):  # dictionaries may come and go
+                    raise _mismatch(self._schema, batch.schema)
+                column = column.cast(field.type)
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+class ColumnReader:
+    """Makes batches of one schema of the entries of a channel whose type is `record`. Not thread-safe."""
+
+    def __init__(
+        self, schema: pa.Schema, record: Record, formats: Callable[[int], Format | None] = known.known
+    ) -> None:
+        """`formats` finds a format by its token."""
+        self._schema = schema
+        self._formats = formats
+        self._reader = Reader(schema, record, batches="arrow")
+
+    def batches(self, entry: Entry, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """The events of an entry that lie between two offsets, as rows; nothing is read before it is asked for.
+
+        `ValueError` where they are not what the entry says, `OSError` where they are in a file that is gone.
+        """
+        if entry.kind == FILE:
+            from echannel_ray.logs.files import batches_of_file  # which is made with this module
+
+            for batch in batches_of_file(entry, start, stop):
+                yield self._cast(batch)
+            return
+        begin, end = max(start, entry.first), min(stop, entry.next)
+        if begin < end:
+            yield self._batch(entry).slice(begin - entry.first, end - begin)
+
+    def _batch(self, entry: Entry) -> pa.RecordBatch:
+        if entry.kind not in (RECORD, BLOCK):
+            raise NotSerialisable(
+                "events of no type can't be rows of a batch: create the channel with a type, as in "
+                "`ec.channel(name, SomeClass)`",
+                path=None,
+            )
+        format = self._formats(entry.token)  # noqa: A001
+        if format is None:
+            raise NotSerialisable(
+                f"events {entry.first} to {entry.next - 1} are of a format that nobody knows any more: was the channel "
+                "deleted and made again?",
+                path=None,
+            )
+        if entry.kind == BLOCK:
+            return self._reader.batch_of_block(format, entry.data, entry.count)
+        return self._reader.batch(format, _payloads(entry.data))
+
+    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            return batch.select(self._schema.names).cast(self._schema)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"a file does not have the columns of its channel: {error}") from None
+
+
+def _mismatch(wanted: pa.Schema, found: pa.Schema) -> TypeMismatch:
+    differing = [
+        f"{name!r} ({_type(found, name)} in place of {_type(wanted, name)})"
+        for name in dict.fromkeys([*wanted.names, *found.names])
+        if _type(wanted, name) != _type(found, name)
+    ]
+    return TypeMismatch(
+        f"a batch of other columns than the channel's can't be published: {', '.join(differing)}. Cast it to the "
+        "channel's schema",
+        field=next((name for name in [*wanted.names, *found.names] if _type(wanted, name) != _type(found, name)), None),
+    )
+
+
+def _type(schema: pa.Schema, name: str) -> str:
+    index = schema.get_field_index(name)
+    return "nothing" if index < 0 else str(schema.field(index).type)

@@ -1,0 +1,86 @@
+"""What a log holds, published again for those who consume it behind modulators: these work beside the log."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from echannel_ray import errors
+from echannel_ray.formats.events import OVERHEAD_BYTES
+from echannel_ray.logs.entries import Entry
+from echannel_ray.logs.store import Store
+from echannel_ray.protocol.kinds import BLOCK, typed
+from echannel_ray.protocol.messages import Membership
+from echannel_ray.records import known
+from echannel_ray.retained.reading import unfolded
+from echannel_ray.runtime.bulk import publish_blocks
+from echannel_ray.runtime.local import NOTHING
+from echannel_ray.runtime.publisher import Publisher
+from echannel_ray.runtime.typed import open_more
+
+logger = logging.getLogger(__name__)
+
+_WAIT_SECONDS: Final = 1.0
+_BATCH_BYTES: Final = 1 << 20
+_payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
+
+Member = tuple[int, int]
+
+
+class Reissuer(Publisher):
+    """A producer beside a log: it publishes what is logged, from the moment on at which somebody derives from it."""
+
+    def __init__(
+        self, *arguments: Any, store: Store, told: Callable[[frozenset[Member], bool], None], **keywords: Any
+    ) -> None:
+        super().__init__(*arguments, **keywords)
+        self.log = store.log
+        self._store = store
+        self._told = told
+        self._thread: threading.Thread | None = None
+
+    def apply(self, membership: Membership) -> None:
+        """See `Publisher`. Who reads the log itself gets nothing from here."""
+        is_other = membership.incarnation != self.incarnation
+        members = frozenset((each.endpoint, each.subscription) for each in membership.consumers)
+        self._told(members, membership.deleted or is_other)
+        derived = tuple(each for each in membership.consumers if each.derived)
+        super().apply(replace(membership, consumers=derived))
+        if membership.derived and self._thread is None and not self.stream.deleted:
+            self._thread = threading.Thread(
+                target=self._run, args=[self._store.next], name=f"echannel-reissuer-{self.channel}", daemon=True
+            )
+            self._thread.start()
+
+    def _run(self, at: int) -> None:
+        try:
+            while not self.stream.closed and not self.stream.deleted and not self.endpoint.closed:
+                if not self._store.wait(at, _WAIT_SECONDS):
+                    continue
+                if not self.has_branches:
+                    at = self._store.next
+                    continue
+                for entry in self._store.read(max(at, self._store.first), _BATCH_BYTES):
+                    for part in unfolded(entry):
+                        self._publish(part, max(0, at - part.first))
+                    at = entry.next
+        except errors.EChannelError as error:
+            logger.debug("channel %r: %s", self.channel, error)  # deleted, or this process leaves
+        except Exception:
+            logger.exception("what is derived from the log of channel %r gets nothing any more", self.channel)
+
+    def _publish(self, entry: Entry, skipped: int) -> None:
+        kind = typed(entry.kind, entry.token)
+        if entry.token and known.known(entry.token) is None:
+            open_more(self.endpoint, self.endpoint.definitions[self.channel], None)
+        if entry.kind == BLOCK:
+            publish_blocks(self, [(kind, entry.data, entry.count)])
+            return
+        for payload in _payloads(entry.data)[skipped:]:
+            size = (len(payload) if isinstance(payload, bytes | str) else 0) + OVERHEAD_BYTES
+            self.publish_encoded(NOTHING, None, (kind, payload, size))

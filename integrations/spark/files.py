@@ -1,0 +1,97 @@
+"""Rows that go by files: attempts write Parquet into a directory of their write, and the channel says which count."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from echannel_ray.gateway.hosting import Files
+from echannel_ray.logs.entries import Place
+
+if TYPE_CHECKING:
+    from echannel_ray.gateway.client import GatewayClient
+
+_MAX_FILE_BYTES: Final = 256 << 20  # of Arrow's; a reader takes a file at a time
+
+
+def staged(
+    client: GatewayClient,
+    channel: str,
+    place: Place,
+    batches: Iterable[pa.RecordBatch],
+    directory: str,
+    schema: pa.Schema,
+) -> tuple[str, ...]:
+    """Write the batches into files, and stage these; where they are."""
+    prefix = _directory_of(directory, place.write) / f"{place.partition}-{place.attempt:x}"
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    paths: list[Path] = []
+    rows: list[int] = []
+    try:
+        for part in _parts(batches):
+            paths.append(prefix.with_name(f"{prefix.name}-{len(paths)}.parquet"))
+            rows.append(_written(part, paths[-1], schema))
+        texts = tuple(map(str, paths))
+        if texts:
+            client.stage_files(channel, place, Files(texts, tuple(rows)))
+            # Who is chosen is told only after its report: a write that is committed already has chosen others.
+            if client.is_committed(channel, place.write):
+                _remove(paths)
+    except BaseException:
+        _remove(paths)
+        raise
+    return texts
+
+
+def _parts(batches: Iterable[pa.RecordBatch]) -> Iterable[Iterable[pa.RecordBatch]]:
+    """The batches, in runs that a file holds; each has to be taken before the next."""
+    waiting = iter(batches)
+    for first in waiting:
+        yield _run(first, waiting)
+
+
+def _run(first: pa.RecordBatch, waiting: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    size = first.nbytes
+    yield first
+    if size < _MAX_FILE_BYTES:
+        for batch in waiting:
+            yield batch
+            size += batch.nbytes
+            if size >= _MAX_FILE_BYTES:
+                return
+
+
+def _written(batches: Iterable[pa.RecordBatch], path: Path, schema: pa.Schema) -> int:
+    """Write a file; how many rows it has."""
+    rows = 0
+    with pq.ParquetWriter(path, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
+
+
+def remove_others(directory: str, write: str, chosen: Collection[str]) -> None:
+    """Delete what attempts at a write have left that were not chosen."""
+    own = _directory_of(directory, write)
+    _remove([path for path in own.glob("*.parquet") if str(path) not in chosen])
+    if not chosen and own.is_dir():
+        try:
+            own.rmdir()
+        except OSError:
+            pass  # a late attempt has just begun a file; it will find out that it came too late
+
+
+def _directory_of(directory: str, write: str) -> Path:
+    # People choose the names of writes: what is no part of a path in them must not lead elsewhere.
+    return Path(directory).resolve() / hashlib.blake2b(write.encode(), digest_size=16).hexdigest()
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)

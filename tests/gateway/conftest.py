@@ -1,0 +1,50 @@
+"""Gateways in this process, and in one that may be killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from echannel_ray.gateway.client import GatewayClient
+from echannel_ray.gateway.server import Gateway
+from tests.gateway.local import LocalHost
+from tests.gateway.processes import Server
+from tests.gateway.rows import ON_DISK, SCHEMA
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[LocalHost]:
+    """With a channel "rows", retained on disk."""
+    with closing(LocalHost(tmp_path / "data")) as made:
+        made.channel("rows", SCHEMA, ON_DISK)
+        yield made
+
+
+@pytest.fixture
+def connect(host: LocalHost) -> Iterator[Callable[..., GatewayClient]]:
+    """Call it with `Gateway`'s arguments to have a gateway, and a client of it (its `gateway`)."""
+    with ExitStack() as stack:
+
+        def start(served=host, patience_seconds: float = 10, **arguments) -> GatewayClient:
+            gateway = stack.enter_context(closing(Gateway(served, "default", **arguments)))
+            client = stack.enter_context(GatewayClient(str(gateway.start()), patience_seconds))
+            client.gateway = gateway
+            return client
+
+        yield start
+
+
+@pytest.fixture
+def client(connect: Callable[..., GatewayClient]) -> GatewayClient:
+    return connect()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path / "server")
+    (tmp_path / "server").mkdir()
+    yield made
+    made.end()

@@ -1,0 +1,149 @@
+"""A slow host holds up its clients; and nobody holds up `close`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import pytest
+
+from echannel_ray import errors
+from echannel_ray.gateway.client import GatewayClient
+from echannel_ray.gateway.sending import MAX_UNACKNOWLEDGED
+from echannel_ray.gateway.server import Gateway
+from echannel_ray.logs.entries import Place
+from tests.gateway.rows import batch_of, batches_of, numbers_in
+
+HOW = {
+    "publish": lambda client, batches: client.publish("rows", batches),
+    "stage": lambda client, batches: client.stage("rows", Place("w", 0, 0), batches),
+}
+
+
+class _Slow:
+    """A host that takes a batch only when it is told to."""
+
+    def __init__(self, host) -> None:
+        self._host = host
+        self.may_take = threading.Semaphore(0)
+        self.is_waiting = threading.Event()
+        self.taken = 0
+
+    def __getattr__(self, name: str):
+        return getattr(self._host, name)
+
+    def publish(self, *arguments) -> None:
+        self._wait()
+        self._host.publish(*arguments)
+
+    def stage(self, *arguments) -> None:
+        self._wait()
+        self._host.stage(*arguments)
+
+    def _wait(self) -> None:
+        self.is_waiting.set()
+        self.may_take.acquire()
+        self.taken += 1
+
+
+@pytest.mark.parametrize("send", HOW.values(), ids=HOW)
+def test_a_client_is_ahead_of_a_slow_host_by_a_few_batches_only(connect, host, send):
+    slow = _Slow(host)
+    ahead = []
+
+    def batches():
+        for batch in batches_of(10_000):
+            ahead.append(1 + len(ahead) - slow.taken)
+            slow.may_take.release()  # as fast as the client asks for more, and no faster
+            yield batch
+
+    # The first is given before any was taken: without acknowledgements, the client would be ahead by all hundred.
+    assert send(connect(slow), batches()) in (100, 10_000)
+    assert max(ahead) <= MAX_UNACKNOWLEDGED + 1
+
+
+@pytest.mark.parametrize("send", HOW.values(), ids=HOW)
+def test_a_client_waits_while_its_host_takes_nothing(connect, host, send):
+    slow = _Slow(host)
+    given = 0
+
+    def batches():
+        nonlocal given
+        for batch in batches_of(10_000):
+            given += 1
+            yield batch
+
+    client = connect(slow)
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(send, client, batches())
+        assert slow.is_waiting.wait(30)
+        for _ in range(20):
+            slow.may_take.release()
+        while slow.taken < 20:
+            time.sleep(0.01)
+        assert given <= 20 + MAX_UNACKNOWLEDGED + 1
+        for _ in range(80):
+            slow.may_take.release()
+        sending.result(30)
+
+
+def test_a_client_that_waits_does_not_hold_up_others(connect, host):
+    slow = _Slow(host)
+    client = connect(slow)
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(client.publish, "rows", batches_of(100))
+        assert slow.is_waiting.wait(30)
+        assert numbers_in(client, "rows") == []
+        slow.may_take.release()
+        assert sending.result(30) == 100
+
+
+def test_publishing_ends_when_the_host_has_drained(connect, host, monkeypatch):
+    drained = []
+    monkeypatch.setattr(host, "drain", lambda name: drained.append((name, numbers_in(client, "rows"))))
+    client = connect()
+    client.publish("rows", batches_of(500))
+    assert drained == [("rows", list(range(500)))]
+
+
+def test_closing_does_not_wait_for_a_host_that_waits(host):
+    slow = _Slow(host)
+    gateway = Gateway(slow, "default")
+    client = GatewayClient(gateway.start(), patience_seconds=0.1)
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(client.publish, "rows", batches_of(1000))
+        assert slow.is_waiting.wait(30)
+        began = time.monotonic()
+        gateway.close(grace_seconds=0.2)
+        assert time.monotonic() - began < 5
+        slow.may_take.release()  # what waited may go on, and no other is taken
+        with pytest.raises(errors.Disconnected):
+            sending.result(30)
+    assert slow.taken == 1
+    with pytest.raises(errors.Disconnected):
+        client.channel("rows")
+
+
+def test_closing_ends_calls_at_their_next_batch(host):
+    gateway = Gateway(host, "default")
+    client = GatewayClient(gateway.start(), patience_seconds=0)
+    host.publish("rows", batch_of(0, 200_000))
+    host.publish("rows", batch_of(0, 200_000))
+    reading = client.read("rows", client.channel("rows").log, 0, 400_000)
+    next(reading)
+    gateway.close()
+    with pytest.raises(errors.Disconnected):
+        list(reading)
+
+
+def test_a_gateway_that_was_closed_leaves_its_port_and_its_name_to_a_successor(host):
+    first = Gateway(host, "default")
+    client = GatewayClient(first.start())
+    client.publish("rows", batches_of(100))
+    first.close()
+    first.close()
+    with closing(Gateway(host, "default", identity=first.identity)) as successor:
+        assert successor.start() == client.endpoint
+        assert numbers_in(client, "rows") == list(range(100))
