@@ -20,6 +20,7 @@ from echannel_ray.protocol import messages
 from echannel_ray.protocol.streams import OVERFLOW_POLICIES
 from echannel_ray.records import known
 from echannel_ray.records.reading import Reader
+from echannel_ray.records.untyped import UntypedReader
 from echannel_ray.records.writing import format_of
 from echannel_ray.retained.reader import LogReader
 from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
@@ -359,6 +360,8 @@ class EventChannel:
                 definition = self._definition = open_more(session.endpoint, definition, event_type)
                 type_schema = definition.type_schema
             types.check_consumer(self._name, type_schema, event_type)
+        if type_schema is None and "retain" in definition.options:
+            return RecordReader(session.endpoint, self._name, definition.incarnation, UntypedReader(batches))
         if type_schema is None:
             if batches is not None:
                 raise TypeError(f"channel {self._name!r} is untyped, and has no batches: create it with a type")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -39,6 +40,16 @@ def as_dict(packing: Packing | None, retain: Retention | None = None) -> dict[st
     """The options as they are kept with the channel's definition."""
     options = asdict(packing or Packing())
     return options if retain is None else {**options, "retain": asdict(retain)}
+
+
+def retention_from(retain: Mapping[str, Any] | None) -> Retention | None:
+    """The retention that these options say, as a client outside gives them; `ValueError` where they are none."""
+    if retain is None:
+        return None
+    try:
+        return Retention(**retain)
+    except TypeError as error:
+        raise ValueError(f"a retention has max_bytes, max_age_seconds and disk: {error}") from None
 
 
 def retention_of(options: dict[str, Any]) -> Retention | None:

@@ -7,7 +7,8 @@ import contextlib
 import os
 import threading
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import ray
 
@@ -25,6 +26,9 @@ from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.presence import mark_left
 from echannel_ray.transport.unix import SocketDirectory, connect_unix
+
+if TYPE_CHECKING:
+    from echannel_ray.gateway.endpoint import Endpoint as GatewayEndpoint
 
 DEFAULT_NAMESPACE = "default"
 EXIT_DRAIN_SECONDS = 5.0
@@ -109,6 +113,30 @@ class Session(OwnedByProcess):
             for mailbox in mailboxes:
                 endpoint.close_mailbox(mailbox)  # members of groups report how far they came
             endpoint.requests.ask_all([publisher.retire() for publisher in publishers], left())
+
+    def gateway(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        publish: Sequence[str] = ("*",),
+        subscribe: Sequence[str] = ("*",),
+        derive: Sequence[str] = (),
+    ) -> GatewayEndpoint:
+        """Have a port of this node's concentrator for clients that are not in Ray, and what they need to reach it:
+        `str` of that has the address, the server's key and a token, so it is a secret.
+
+        Clients may publish to channels whose names match one of the patterns in `publish`, and read those in
+        `subscribe`. The same call gives the same gateway; it comes back with its concentrator, at the same address.
+        """
+        from echannel_ray.gateway.endpoint import Endpoint as GatewayEndpoint
+
+        for patterns in (publish, subscribe, derive):
+            if isinstance(patterns, str) or not all(isinstance(each, str) for each in patterns):
+                raise TypeError(f'publish, subscribe and derive are patterns, as in ("sensors/*",), not {patterns!r}')
+        if type(port) is not int or not 0 <= port < 65536:
+            raise ValueError(f"a port is a number from 0 (any) to 65535, not {port!r}")
+        request = messages.OpenGateway(host, port, tuple(publish), tuple(subscribe), tuple(derive))
+        return GatewayEndpoint.parse(self.endpoint.requests.ask(request))
 
     def status(self) -> Any:
         """All parts of the namespace."""

@@ -17,6 +17,7 @@ from echannel_ray import errors
 from echannel_ray.actors.bootstrap import ask, describe_this_actor, name_server_name, ray_nodes
 from echannel_ray.actors.peers import PEER_TIMEOUT_SECONDS, Peers, greeting
 from echannel_ray.actors.registry import Registry
+from echannel_ray.actors.remembered import forget_gateway
 from echannel_ray.actors.storage import SOCKET_NAME, Storage
 from echannel_ray.ids import WIRE_VERSION, node_number
 from echannel_ray.protocol import frames, messages
@@ -349,6 +350,7 @@ class Concentrator:
             namespace=self._namespace,
         )
         await self._close(frames.frame(frames.REFUSED, wire.encode_error(farewell)))
+        forget_gateway(self._namespace, self._node)
 
     async def _close(self, farewell: bytes) -> None:
         await asyncio.to_thread(self._storage.close)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from echannel_ray import errors
+from echannel_ray.actors.remembered import remembered_gateway
+from echannel_ray.logs.directory import has_logs
 from echannel_ray.protocol.messages import LogAddress, OpenGateway, OpenLog
 from echannel_ray.runtime.greeting import greet
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.unix import SocketDirectory, connect_unix
 
 if TYPE_CHECKING:
+    from echannel_ray.actors.gateways import GatewayOfNode
     from echannel_ray.retained.keeper import Keeper
     from echannel_ray.runtime.endpoint import Endpoint
 
@@ -26,6 +29,7 @@ class Storage:
         self._node = node
         self._lock = threading.RLock()
         self._keeper: Keeper | None = None
+        self._gateway: GatewayOfNode | None = None
         self._closed = False
 
     def keeper(self) -> Keeper:
@@ -47,24 +51,34 @@ class Storage:
         return greet(connect_unix(path, 1.0), self._namespace, endpoint)
 
     def recover(self) -> None:
-        """Open what a predecessor of this concentrator had on disk."""
-        from echannel_ray.logs.directory import has_logs
-
+        """Open what a predecessor of this concentrator had: logs on disk, and the gateway."""
         if has_logs(self._namespace, self._node):
             self.keeper().recover()
+        request = remembered_gateway(self._namespace, self._node)
+        if request is not None:
+            self.open_gateway(request)
 
     def open_log(self, request: OpenLog) -> LogAddress:
         """Have the log of a channel at this node."""
         return self.keeper().open(request.channel, request.incarnation)
 
-    def open_gateway(self, request: OpenGateway) -> Any:
-        """Have the gateway of this node."""
-        raise NotImplementedError
+    def open_gateway(self, request: OpenGateway) -> str:
+        """Have the gateway of this node; its endpoint. One with other rights or another address takes its place."""
+        from echannel_ray.actors.gateways import GatewayOfNode
+
+        keeper = self.keeper()
+        with self._lock:
+            if self._gateway is None:
+                self._gateway = GatewayOfNode(self._namespace, keeper)
+            return self._gateway.open(request)
 
     def close(self) -> None:
         """End; logs on disk stay."""
         with self._lock:
             self._closed = True
             keeper, self._keeper = self._keeper, None
+            gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            gateway.close()
         if keeper is not None:
             keeper.close()

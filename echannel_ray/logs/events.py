@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 
 from echannel_ray.logs.entries import Bounds, Entry, NewEntry
 
+MAX_ROWS: Final = 1000  # deleted in one transaction
+
 _TOKEN_MASK: Final = (1 << 64) - 1
 
 
@@ -70,25 +72,29 @@ class Excess(NamedTuple):
     end: int
     size_bytes: int
     bodies: list[tuple[int]]
+    is_all: bool
 
 
 def find_excess(rows: sqlite3.Connection, bounds: Bounds, size_bytes: int, now: float, max_bytes: int) -> Excess | None:
-    """Up to about `max_bytes` of what is beyond the bounds in a log of `size_bytes`, and of what no group holds."""
+    """What is beyond the bounds in a log of `size_bytes`, and not held by a group: all of it, or about `max_bytes`."""
     held = rows.execute("SELECT MIN(next) FROM groups WHERE hold_until > ?", (now,)).fetchone()[0]
     kept = float("inf") if held is None else held
     oldest = float("-inf") if bounds.max_age_seconds is None else now - bounds.max_age_seconds
     largest = float("inf") if bounds.max_bytes is None else bounds.max_bytes
     bodies: list[tuple[int]] = []
     end = size = 0
-    candidates = "SELECT first + count, stored_at, body, size FROM entries ORDER BY first LIMIT 1000"
-    for behind, stored_at, body, bytes_here in rows.execute(candidates):
+    for behind, stored_at, body, bytes_here in rows.execute(
+        "SELECT first + count, stored_at, body, size FROM entries ORDER BY first"
+    ):
         is_beyond = stored_at < oldest or size_bytes - size > largest
-        if behind > kept or size >= max_bytes or not is_beyond:
+        if behind > kept or not is_beyond:
             break
+        if size >= max_bytes or len(bodies) == MAX_ROWS:
+            return Excess(end, size, bodies, is_all=False)
         bodies.append((body,))
         size += bytes_here
         end = behind
-    return Excess(end, size, bodies) if bodies else None
+    return Excess(end, size, bodies, is_all=True) if bodies else None
 
 
 def forget(rows: sqlite3.Connection, excess: Excess, next: int) -> None:  # noqa: A002

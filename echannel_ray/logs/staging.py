@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from echannel_ray.logs.entries import Chosen, Committed, NewEntry, NotStaged, Place
-from echannel_ray.logs.events import add_body, signed
+from echannel_ray.logs.events import MAX_ROWS, add_body, signed
 
 THERE: Final = "FROM staged WHERE write = ? AND partition = ? AND attempt = ? AND number < ?"
 
@@ -96,7 +96,7 @@ def abort(rows: sqlite3.Connection, write: str, now: float) -> bool:
 def sweep(rows: sqlite3.Connection, write: str, max_bytes: int) -> tuple[bool, int]:
     """Delete of what is staged for a write about so many bytes: whether there was anything, and how many they were."""
     found = rows.execute(
-        "SELECT partition, attempt, number, body, size FROM staged WHERE write = ? LIMIT 1000", (write,)
+        "SELECT partition, attempt, number, body, size FROM staged WHERE write = ? LIMIT ?", (write, MAX_ROWS)
     ).fetchall()
     size = 0
     for partition, attempt, number, body, bytes_here in found:

@@ -228,7 +228,7 @@ class Store:
 
     def _trim(self, now: float) -> int:
         before = self.first
-        while self._trim_some(now):
+        while not self._trim_some(now):
             pass
         self._set_trim_at()
         return self.first - before
@@ -239,16 +239,17 @@ class Store:
         self._trim_at = float("inf") if bound is None else max(self.size_bytes, bound) + bound // 8
 
     def _trim_some(self, now: float) -> bool:
+        """Whether that was all. What is appended meanwhile waits for the next time, or this might never end."""
         with self._database.exclusive() as rows:
             with transaction(rows):
                 excess = events.find_excess(rows, self._bounds, self.size_bytes, now, DELETED_AT_ONCE_BYTES)
                 if excess is None:
-                    return False
+                    return True
                 events.forget(rows, excess, self.next)
             with self._changed:
                 self.first = excess.end
                 self.size_bytes -= excess.size_bytes
-        return True
+        return excess.is_all
 
     def close(self) -> None:
         """End it; who waits is woken."""

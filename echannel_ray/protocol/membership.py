@@ -36,6 +36,7 @@ from echannel_ray.protocol.messages import (
     Derived,
     GetChannelStats,
     GetModulator,
+    LookUpChannel,
     ManagerRequest,
     Membership,
     ModulatorGone,
@@ -182,6 +183,9 @@ class ChannelBook:
             )
         if isinstance(request, OpenChannel):
             return self._open(request)
+        if isinstance(request, LookUpChannel):
+            found = self._channels.get(request.channel)
+            return (found.definition if found is not None else None), []
         if isinstance(request, DeleteChannel):
             return self._delete(request)
         if isinstance(request, UnregisterProducer):

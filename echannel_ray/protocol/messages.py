@@ -66,6 +66,13 @@ class OpenChannel:
 
 
 @dataclass(frozen=True)
+class LookUpChannel:
+    """Answered by the channel's `Definition`, or None where there is none."""
+
+    channel: str
+
+
+@dataclass(frozen=True)
 class DeleteChannel:
     """Delete the channel everywhere; answered by None when every endpoint was told."""
 
@@ -190,6 +197,7 @@ class GetStatus:
 
 ManagerRequest = (
     OpenChannel
+    | LookUpChannel
     | DeleteChannel
     | RegisterProducer
     | UnregisterProducer

@@ -77,6 +77,35 @@ class Fetch(msgspec.Struct, frozen=True, array_like=True, tag=24):
     number: int = 0  # rises with each fetch of a member, so that one that is repeated is given the same again
 
 
+class Look(msgspec.Struct, frozen=True, array_like=True, tag=28):
+    """How far the log goes. Answered by `Extent`."""
+
+    channel: str
+    log: str
+
+
+class Read(msgspec.Struct, frozen=True, array_like=True, tag=29):
+    """What is there between two offsets, for one who is no reader. Answered by `Fetched`."""
+
+    channel: str
+    log: str
+    start: int
+    stop: int
+    max_bytes: int
+
+
+class Hold(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    """A group outside the cluster is at `start`: an offset up to which it has done with all, or, where it is new, the
+    "earliest" or the "latest". Nothing is forgotten beyond it for so long. Answered by `Joined`.
+    """
+
+    channel: str
+    log: str
+    group: str
+    start: int | str
+    lease_seconds: float
+
+
 class FetchSlice(msgspec.Struct, frozen=True, array_like=True, tag=25):
     """A part of the data of the entry that begins at `first`. Answered by `Sliced`."""
 
@@ -143,6 +172,13 @@ class OtherLog(msgspec.Struct, frozen=True, array_like=True, tag=44):
     log: str
 
 
+class Extent(msgspec.Struct, frozen=True, array_like=True, tag=49):
+    """The offsets of the first event and behind the last one."""
+
+    first: int
+    next: int
+
+
 class Sliced(msgspec.Struct, frozen=True, array_like=True, tag=45):
     """A part of an entry's data."""
 
@@ -166,11 +202,18 @@ class Unlogged(msgspec.Struct, frozen=True, array_like=True, tag=48):
     reason: str
 
 
-ANSWERS: Final = (Appended, Joined, Fetched, Gone, OtherLog, Sliced, Outcomes, Done, Unlogged)
+ANSWERS: Final = (Appended, Joined, Fetched, Gone, OtherLog, Extent, Sliced, Outcomes, Done, Unlogged)
 
 
 def without_data(entry: Entry) -> Entry:
     """An entry whose data travel in slices."""
     return Entry(
         entry.first, entry.count, entry.kind, entry.token, b"", entry.producer, entry.sequence, entry.published_at
+    )
+
+
+def with_data(about: Entry, data: bytes) -> Entry:
+    """The entry again, with the data that came in slices."""
+    return Entry(
+        about.first, about.count, about.kind, about.token, data, about.producer, about.sequence, about.published_at
     )

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 _WINDOW_BYTES: Final = 8 << 20
 _QUESTIONS: Final = (
     calls.Append, calls.Slice, calls.Await, calls.Join, calls.Fetch, calls.FetchSlice, calls.Handled, calls.Leave,
+    calls.Look, calls.Read, calls.Hold,
 )  # fmt: skip
 
 

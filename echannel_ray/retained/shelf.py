@@ -73,6 +73,9 @@ class Shelf:
             calls.Join: self._join,
             calls.Fetch: self._fetch,
             calls.FetchSlice: self._fetch_slice,
+            calls.Look: self._look,
+            calls.Read: self._read_range,
+            calls.Hold: self._hold,
             calls.Handled: self._handled,
             calls.Leave: self._leave,
         }
@@ -353,6 +356,24 @@ class Shelf:
             slices = -(-len(entries[0].data) // calls.MAX_CALL_BYTES)
             entries = [calls.without_data(entries[0])]
         return calls.Fetched(entries, start, stop, slices, is_redelivered, delivered)
+
+    def _look(self, message: calls.Look, caller: Caller, answer: Answer) -> None:
+        answer(calls.Extent(self.store.first, self.store.next))
+
+    def _read_range(self, message: calls.Read, caller: Caller, answer: Answer) -> None:
+        entries = _fitting(self.store.read(message.start, message.max_bytes, message.stop))
+        if not entries:
+            answer(calls.Fetched([], message.start, message.start))
+            return
+        answer(self._fetched(entries, message.start, min(message.stop, entries[-1].next)))
+
+    def _hold(self, message: calls.Hold, caller: Caller, answer: Answer) -> None:
+        known, start = self.store.group(message.group), message.start
+        if isinstance(start, str):
+            first = self.store.first if start == "earliest" else self.store.next
+            start = first if known is None else known
+        self.store.set_group(message.group, start, hold_until=time.time() + message.lease_seconds)
+        answer(calls.Joined(start))
 
     def _fetch_slice(self, message: calls.FetchSlice, caller: Caller, answer: Answer) -> None:
         entry = self.store.read(message.first, 1)[0]

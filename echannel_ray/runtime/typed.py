@@ -12,6 +12,7 @@ from echannel_ray.protocol.kinds import Block, token_of, typed, wire_kind
 from echannel_ray.protocol.messages import Definition, OpenChannel
 from echannel_ray.records import known
 from echannel_ray.records.reading import Reader
+from echannel_ray.records.untyped import UntypedReader
 from echannel_ray.records.writing import array_format, batch_block, batch_format, block_of, validator_of, writer_of
 from echannel_ray.schemas import schema, types
 
@@ -276,7 +277,7 @@ def _known(token: int) -> schema.Format:
 class RecordReader:
     """One per subscription of a typed channel: its events in the form that it asked for."""
 
-    def __init__(self, endpoint: Endpoint, channel: str, incarnation: int, reader: Reader) -> None:
+    def __init__(self, endpoint: Endpoint, channel: str, incarnation: int, reader: Reader | UntypedReader) -> None:
         self._endpoint = endpoint
         self._channel = channel
         self._incarnation = incarnation

@@ -86,6 +86,7 @@ _CLASSES: tuple[type, ...] = (
     messages.OpenLog,
     messages.OpenGateway,
     messages.LogAddress,
+    messages.LookUpChannel,
 )
 _NUMBERS = {cls: number for number, cls in enumerate(_CLASSES)}
 _DECODERS: tuple[msgspec.msgpack.Decoder[Any], ...] = tuple(msgspec.msgpack.Decoder(cls) for cls in _CLASSES)

@@ -29,6 +29,7 @@ class _Slow:
         self._host = host
         self.may_take = threading.Semaphore(0)
         self.is_waiting = threading.Event()
+        self.took = threading.Semaphore(0)
         self.taken = 0
 
     def __getattr__(self, name: str):
@@ -46,6 +47,7 @@ class _Slow:
         self.is_waiting.set()
         self.may_take.acquire()
         self.taken += 1
+        self.took.release()
 
 
 @pytest.mark.parametrize("send", HOW.values(), ids=HOW)
@@ -81,8 +83,8 @@ def test_a_client_waits_while_its_host_takes_nothing(connect, host, send):
         assert slow.is_waiting.wait(30)
         for _ in range(20):
             slow.may_take.release()
-        while slow.taken < 20:
-            time.sleep(0.01)
+        for _ in range(20):
+            assert slow.took.acquire(timeout=30)
         assert given <= 20 + MAX_UNACKNOWLEDGED + 1
         for _ in range(80):
             slow.may_take.release()

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 
 import pytest
 
@@ -68,13 +69,13 @@ class Expected:
 
     def check_nothing_is_half_there(self, store, found, last):
         seen = [data.split(b" ", 4)[:4] for data in found.values()]
-        appends = [int(number) for kind, number, *_ in seen if kind == b"append"]
+        appends = Counter(int(number) for kind, number, *_ in seen if kind == b"append")
         oldest = min(appends)
-        assert sorted(appends)[-1] == last, "the mark is stored with what it marks"
-        assert [appends.count(number) for number in range(oldest + 1, last + 1)] == [2] * (last - oldest)
-        writes = [int(number) for kind, number, *_ in seen if kind == b"write"]
-        for number in set(writes):
-            assert writes.count(number) == 2 * ENTRIES or number == min(writes)
+        assert max(appends) == last, "the mark is stored with what it marks"
+        assert [appends[number] for number in range(oldest + 1, last + 1)] == [2] * (last - oldest)
+        writes = Counter(int(number) for kind, number, *_ in seen if kind == b"write")
+        for number, entries in writes.items():
+            assert entries == 2 * ENTRIES or number == min(writes)
             assert store.outcome(f"write {number}") == "committed"
         bodies = store._database._rows.execute("SELECT COUNT(*) FROM bodies").fetchone()[0]
         assert bodies == len(found) + store._database._rows.execute("SELECT COUNT(*) FROM staged").fetchone()[0]

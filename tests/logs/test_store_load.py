@@ -49,12 +49,10 @@ def in_threads(*calls):
 
 def test_appends_of_many_threads_each_stay_in_order(store):
     def append(name):
-        offsets = []
-        for number in range(1, APPENDS + 1):
-            offsets.append(
-                store.append([entry(b"%d" % number, 2, name), entry(b"%d" % number, 1, name)], (name, number))
-            )
-        return offsets
+        return [
+            store.append([entry(b"%d" % number, 2, name), entry(b"%d" % number, 1, name)], (name, number))
+            for number in range(1, APPENDS + 1)
+        ]
 
     calls = [lambda name=f"p{number}": append(name) for number in range(THREADS)]
     offsets = in_threads(*calls)
@@ -123,23 +121,33 @@ def test_staging_much_takes_little_memory(kind, path):
 
 def test_others_have_their_turn_while_much_is_deleted(open_store, monkeypatch):
     monkeypatch.setattr("echannel_ray.logs.store.DELETED_AT_ONCE_BYTES", 10_000)
-    store = open_store(Bounds(max_bytes=0))
+    store = open_store(Bounds(max_bytes=10_000))
     store.set_group("g", 0, hold_until=float("inf"))
     for _ in range(2000):
         store.append([entry(bytes(10_000))])
     store.drop_group("g")
-    began, sizes = threading.Event(), []
-    store.on_append.append(lambda: sizes.append(store.size_bytes))
-
-    def trim():
-        began.set()
-        store.trim(0.0)
-
-    thread = threading.Thread(target=trim)
+    thread = threading.Thread(target=store.trim, args=(0.0,))
     thread.start()
-    began.wait(60)
+    seen = set()
     while thread.is_alive():
         store.append([entry(b"x")])
+        seen.add(store.first)
+    assert len(seen) > 10, "appends came between the pieces of the trimming"
+    assert store.size_bytes <= 10_000 + store.next - 2000
+
+
+def test_trimming_ends_while_others_go_on_appending(open_store):
+    store = open_store(Bounds(max_bytes=0))
+    stop = threading.Event()
+
+    def append():
+        while not stop.is_set():
+            store.append([entry(b"x")])
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    for _ in range(50):
+        store.trim(0.0)
+    stop.set()
     thread.join()
-    between = [size for size in sizes if 0 < size < 20_000_000]
-    assert len(set(between)) > 10, "appends came between the pieces of the trimming"
+    check(store)

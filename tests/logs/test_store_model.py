@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from echannel_ray.logs import store as store_module
 from echannel_ray.logs.entries import Bounds, Chosen, Committed, Missing, NewEntry, NotStaged, Place
@@ -54,10 +54,8 @@ class Model(RuleBasedStateMachine):
             self.log.append((self.next, new))
             self.next += new.count
 
-    def _trim(self, is_due):
+    def _trim(self):
         held = min((at for at, until in self.groups.values() if until > self.now), default=self.next)
-        if not is_due:
-            return
         while self.log and sum(len(new.data) for _, new in self.log) > MAX_BYTES:
             first, new = self.log[0]
             if first + new.count > held:
@@ -80,7 +78,7 @@ class Model(RuleBasedStateMachine):
     def _follow_trimming(self):
         """The log may have trimmed itself: as the model would, or not at all."""
         if self.store.first != self.first:
-            self._trim(is_due=True)
+            self._trim()
 
     @rule(
         write=writes, partition=st.integers(0, 1), attempt=st.integers(0, 1), number=st.integers(0, 2), new=new_entries
@@ -157,7 +155,7 @@ class Model(RuleBasedStateMachine):
     @rule()
     def trim(self):
         before = self.first
-        self._trim(is_due=True)
+        self._trim()
         assert self.store.trim(self.now) == self.first - before
 
     @rule(data=st.data(), max_bytes=st.integers(1, 1000))
@@ -170,7 +168,9 @@ class Model(RuleBasedStateMachine):
                 self.store.read(start, max_bytes, stop)
             return
         found = self.store.read(start, max_bytes, stop)
-        expected = [(first, new) for first, new in self.log if first + new.count > start and first < end]
+        expected = [
+            (first, new) for first, new in self.log if first + new.count > start and first < end and start < end
+        ]
         assert [(each.first, each.data) for each in found] == [(at, new.data) for at, new in expected[: len(found)]]
         sizes = [len(new.data) for _, new in expected]
         assert len(found) == len(expected) or sum(sizes[: len(found) + 1]) > max_bytes
@@ -218,14 +218,8 @@ class ModelOnDisk(Model):
         self.directory.cleanup()
 
 
-def _settled(machine, monkeypatch):
-    monkeypatch.setattr(store_module, "RECENT_BYTES", 500)
-    monkeypatch.setattr(store_module, "DELETED_AT_ONCE_BYTES", 300)
-    case = machine.TestCase()
-    case.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-    case.runTest()
-
-
 @pytest.mark.parametrize("machine", [Model, ModelOnDisk])
 def test_a_log_does_what_its_model_does(machine, monkeypatch):
-    _settled(machine, monkeypatch)
+    monkeypatch.setattr(store_module, "RECENT_BYTES", 500)
+    monkeypatch.setattr(store_module, "DELETED_AT_ONCE_BYTES", 300)
+    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))

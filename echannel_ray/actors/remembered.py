@@ -1,0 +1,71 @@
+"""What a concentrator's successor has to know of its gateway: how it was opened, and who it is.
+
+It stands in the directory of the node's logs, which only this user can enter: it holds secrets.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from echannel_ray.logs.directory import directory_of
+from echannel_ray.protocol.messages import OpenGateway
+from echannel_ray.transport.unix import make_private
+
+logger = logging.getLogger(__name__)
+
+_REQUEST: Final = "gateway.request"
+_IDENTITY: Final = "gateway.identity"
+
+
+def remembered_gateway(namespace: str, node: int) -> OpenGateway | None:
+    """How a predecessor was asked to open its gateway."""
+    data = _read(directory_of(namespace, node) / _REQUEST)
+    if data is None:
+        return None
+    try:
+        return msgspec.msgpack.decode(data, type=OpenGateway)
+    except msgspec.DecodeError:
+        logger.warning("what is known of the former gateway of namespace %r can't be read: there is none", namespace)
+        return None
+
+
+def remembered_identity(namespace: str, node: int) -> bytes | None:
+    """Who the predecessor was."""
+    return _read(directory_of(namespace, node) / _IDENTITY)
+
+
+def remember_gateway(namespace: str, node: int, request: OpenGateway, identity: bytes) -> None:
+    """For a successor."""
+    directory = directory_of(namespace, node)
+    directory.parent.parent.mkdir(parents=True, exist_ok=True)
+    make_private(directory.parent)
+    make_private(directory)
+    _write(directory / _IDENTITY, identity)
+    _write(directory / _REQUEST, msgspec.msgpack.encode(request))
+
+
+def forget_gateway(namespace: str, node: int) -> None:
+    """The namespace ends: a later one has a gateway of its own."""
+    for name in (_REQUEST, _IDENTITY):
+        (directory_of(namespace, node) / name).unlink(missing_ok=True)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All of it or nothing, and for this user alone from the first byte on."""
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(data)
+    new.replace(path)

@@ -1,0 +1,295 @@
+"""What a gateway asks, done with the logs of this node, those of the others, and ordinary producers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from echannel_ray import errors
+from echannel_ray.gateway.hosting import ChannelInfo, Files
+from echannel_ray.logs.columns import ColumnReader, ColumnWriter
+from echannel_ray.logs.entries import Chosen, Committed, Entry, Missing, NewEntry, Place
+from echannel_ray.logs.files import file_entry
+from echannel_ray.options import as_dict, packing_of, retention_from
+from echannel_ray.protocol.messages import (
+    Definition,
+    LogAddress,
+    LookUpChannel,
+    OpenChannel,
+    RegisterProducer,
+)
+from echannel_ray.records import known
+from echannel_ray.records.arrow import arrow_schema
+from echannel_ray.records.arrow_types import schema_of_record
+from echannel_ray.records.writing import format_of
+from echannel_ray.retained import calls
+from echannel_ray.retained.keeper import Keeper, Kept
+from echannel_ray.runtime.calls import Nobody
+from echannel_ray.runtime.publisher import Publisher
+from echannel_ray.runtime.typed import RecordEncoder
+from echannel_ray.schemas import schema as schemas
+from echannel_ray.schemas import types
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A write that nobody has heard of for so long is given up, and what was staged for it.
+LEASE_SECONDS: Final = 3600.0
+_WINDOW_BYTES: Final = 8 << 20
+# Where a log's keeper is being restarted.
+_PATIENCE_SECONDS: Final = 30.0
+_PAUSE_SECONDS: Final = 0.1
+
+
+class _Opened:
+    """A channel that clients have opened."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.schema = schema_of(definition)
+        self.writer = ColumnWriter(self.schema) if self.schema is not None else None
+        self.publisher: Publisher | None = None
+
+
+class KeeperHost:
+    """What a gateway asks of its concentrator: see `gateway.hosting.Host`."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._endpoint = keeper.endpoint
+        self._opened: dict[str, _Opened] = {}
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+
+    # ---- channels ----
+
+    def channel(
+        self, name: str, schema: pa.Schema | None = None, retain: Mapping[str, Any] | None = None
+    ) -> ChannelInfo:
+        """See `Host`."""
+        if schema is None and self._definition(name) is None:
+            raise LookupError(f"there is no channel {name!r}: create it with a type, or write to it first")
+        options = as_dict(None, retention_from(retain))
+        formats = known.listed(format_of(schema)) if schema is not None else {}
+        declared = types.describe(schema) if schema is not None else None
+        known_one = self._definition(name)
+        if known_one is not None and known_one.type_schema is None:
+            declared = None  # an untyped channel takes records of any type
+        definition = self._endpoint.requests.ask(OpenChannel(name, declared, options, formats))
+        self._endpoint.definitions[name] = definition
+        known.learn_all(definition.formats)
+        if schema is not None and declared is not None:
+            types.check_producer(name, definition.type_schema, schema)
+        opened = self._take(definition)
+        if schema is not None:
+            opened.schema = opened.schema if declared is not None else schema
+            opened.writer = ColumnWriter(schema)
+        retention = definition.options.get("retain")
+        log = "" if retention is None else self._kept(name).shelf.store.log
+        return ChannelInfo(name, opened.schema, retention is not None, bool(retention and retention["disk"]), log)
+
+    def _definition(self, name: str) -> Definition | None:
+        found: Definition | None = self._endpoint.requests.ask(LookUpChannel(name))
+        return found
+
+    def _take(self, definition: Definition) -> _Opened:
+        with self._lock:
+            opened = self._opened.get(definition.channel)
+            if opened is None or opened.definition.incarnation != definition.incarnation:
+                opened = self._opened[definition.channel] = _Opened(definition)
+            return opened
+
+    def _found(self, name: str) -> _Opened:
+        opened = self._opened.get(name)
+        if opened is None or opened.definition.channel not in self._endpoint.definitions:
+            self.channel(name)
+            opened = self._opened[name]
+        return opened
+
+    def _kept(self, name: str) -> Kept:
+        return self._keeper.kept(name)
+
+    # ---- what comes in ----
+
+    def _entry(self, name: str, rows: pa.RecordBatch | Files) -> NewEntry:
+        if isinstance(rows, Files):
+            return file_entry(rows, "", 0, time.time())
+        opened = self._found(name)
+        if opened.writer is None:
+            opened.schema = rows.schema
+            opened.writer = ColumnWriter(rows.schema)
+        self._make_known(opened, opened.writer)
+        return opened.writer.entry(rows, "", 0, time.time())
+
+    def _make_known(self, opened: _Opened, writer: ColumnWriter) -> None:
+        """Whoever gets such records has to be able to ask for their format."""
+        token = writer.format.token
+        definition = opened.definition
+        if token not in definition.formats:
+            listed = known.listed(writer.format)
+            request = OpenChannel(definition.channel, None, definition.options, listed, definition.incarnation)
+            opened.definition = self._endpoint.requests.ask(request)
+
+    def publish(self, name: str, batch: pa.RecordBatch) -> None:
+        """See `Host`."""
+        opened = self._found(name)
+        if "retain" in opened.definition.options:
+            self._kept(name).shelf.store.append([self._entry(name, batch)])
+            return
+        publisher = self._publisher(opened)
+        publisher.publish_many(batch)
+
+    def _publisher(self, opened: _Opened) -> Publisher:
+        with self._lock:
+            if opened.publisher is not None and not opened.publisher.stream.deleted:
+                return opened.publisher
+            definition = opened.definition
+            endpoint = self._endpoint
+            records = RecordEncoder(endpoint, definition, None, False) if definition.type_schema else None
+            publisher = Publisher(
+                endpoint, definition.channel, definition.incarnation, "block", _WINDOW_BYTES,
+                packing_of(definition.options), records=records,
+            )  # fmt: skip
+            registered = RegisterProducer(definition.channel, publisher.stream.number, definition.incarnation)
+            endpoint.installer.install(endpoint.requests.ask(registered))
+            opened.publisher = publisher
+            return publisher
+
+    def drain(self, name: str) -> None:
+        """See `Host`."""
+        publisher = self._found(name).publisher
+        if publisher is not None:
+            publisher.drain()
+
+    def stage(self, name: str, place: Place, number: int, batch: pa.RecordBatch | Files) -> None:
+        """See `Host`."""
+        store = self._kept(name).shelf.store
+        store.stage(place, number, self._entry(name, batch), LEASE_SECONDS, time.time())
+
+    def commit(self, name: str, write: str, chosen: Sequence[Chosen]) -> Committed:
+        """See `Host`."""
+        return self._kept(name).shelf.store.commit(write, chosen, time.time())
+
+    def abort(self, name: str, write: str) -> bool:
+        """See `Host`."""
+        return self._kept(name).shelf.store.abort(write, time.time())
+
+    def is_committed(self, name: str, write: str) -> bool:
+        """See `Host`."""
+        return self._kept(name).shelf.store.outcome(write) == "committed"
+
+    def staged_bytes(self, name: str) -> int:
+        """See `Host`."""
+        return self._kept(name).shelf.store.staged_bytes
+
+    # ---- what goes out ----
+
+    def _logs(self, name: str) -> list[LogAddress]:
+        """All logs of a channel: this node's, and those of others."""
+        self._kept(name)  # which has joined the channel's books, and so hears of the others
+        with self._endpoint.lock:
+            membership = self._endpoint.memberships.get(name)
+        return [*membership.logs] if membership is not None else []
+
+    def _ask(self, name: str, log: str, question: Any) -> Any:
+        """Ask the keeper of a log; while it is being restarted, its successor."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            address = next((each for each in self._logs(name) if each.log == log), None)
+            if address is not None:
+                try:
+                    answer = self._endpoint.calls.call(address.node, address.endpoint, question, _PATIENCE_SECONDS)
+                except Nobody:
+                    answer = None
+                if isinstance(answer, calls.Gone):
+                    raise Missing(log, getattr(question, "start", 0), answer.first)
+                if isinstance(answer, calls.Unlogged):
+                    raise errors.EChannelError(f"log {log} of channel {name!r} can't be read: {answer.reason}")
+                if answer is not None and not isinstance(answer, calls.OtherLog):
+                    return answer
+            if time.monotonic() > deadline:
+                raise Missing(log, getattr(question, "start", 0), None)
+            self._closing.wait(_PAUSE_SECONDS)
+
+    def offsets(self, name: str) -> dict[str, tuple[int, int]]:
+        """See `Host`."""
+        found = {}
+        for address in self._logs(name):
+            extent = self._ask(name, address.log, calls.Look(name, address.log))
+            found[address.log] = (extent.first, extent.next)
+        return found
+
+    def read(self, name: str, log: str, start: int, stop: int, max_bytes: int) -> tuple[list[pa.RecordBatch], int]:
+        """See `Host`."""
+        opened = self._found(name)
+        if opened.schema is None:
+            opened.schema = schema_of(self._refreshed(opened))
+        reader = ColumnReader(opened.schema, format_of(opened.schema).record, lambda token: self._format(opened, token))
+        batches: list[pa.RecordBatch] = []
+        behind, size = start, 0
+        for entry in self._entries(name, log, start, stop, max_bytes):
+            try:
+                for batch in reader.batches(entry, start, stop):
+                    batches.append(batch)
+                    behind += batch.num_rows
+                    size += batch.nbytes
+                    if size >= max_bytes:
+                        return batches, behind
+            except FileNotFoundError:
+                raise Missing(log, entry.first, entry.next) from None
+        return batches, behind
+
+    def _entries(self, name: str, log: str, start: int, stop: int, max_bytes: int) -> list[Entry]:
+        kept = self._kept(name)
+        if kept.shelf.store.log == log:
+            return kept.shelf.store.read(start, max_bytes, stop)
+        fetched = self._ask(name, log, calls.Read(name, log, start, stop, max_bytes))
+        if not fetched.slices:
+            return list(fetched.entries)
+        (about,) = fetched.entries
+        data = b""
+        for number in range(fetched.slices):
+            part = calls.FetchSlice(name, log, about.first, number * calls.MAX_CALL_BYTES)
+            data += self._ask(name, log, part).data
+        return [calls.with_data(about, data)]
+
+    def _format(self, opened: _Opened, token: int) -> schemas.Format | None:
+        if known.known(token) is None:
+            known.learn_all(self._refreshed(opened).formats)
+        return known.known(token)
+
+    def _refreshed(self, opened: _Opened) -> Definition:
+        definition = opened.definition
+        request = OpenChannel(definition.channel, None, definition.options, {}, definition.incarnation)
+        opened.definition = self._endpoint.requests.ask(request)
+        return opened.definition
+
+    # ---- groups ----
+
+    def group(self, name: str, group: str, start: str, lease_seconds: float) -> dict[str, int]:
+        """See `Host`."""
+        return {
+            address.log: self._ask(name, address.log, calls.Hold(name, address.log, group, start, lease_seconds)).start
+            for address in self._logs(name)
+        }
+
+    def acknowledge(self, name: str, group: str, marks: Mapping[str, int], lease_seconds: float) -> None:
+        """See `Host`."""
+        for log, mark in marks.items():
+            self._ask(name, log, calls.Hold(name, log, group, mark, lease_seconds))
+
+    def close(self) -> None:
+        """End: who waits for a keeper that is away is let go."""
+        self._closing.set()
+
+
+def schema_of(definition: Definition) -> pa.Schema | None:
+    """A channel's type as Arrow has it; of an untyped one what it was written with, if that was columns."""
+    formats = [found for token in definition.formats if (found := known.known(token)) is not None]
+    record = types.record_of(definition.type_schema) if definition.type_schema else None
+    for each in formats:
+        if each.encoding == schemas.ARROW and record in (None, each.record):
+            return arrow_schema(each.arrow)
+    return schema_of_record(record) if record is not None else None

@@ -1,0 +1,58 @@
+"""One Spark for all tests of this folder, and a gateway for each file of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integrations.gateways import LocalGateway
+from tests.integrations.io import Channel
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="package")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session of two threads. It takes seconds and a gigabyte, so there is one, and its time zone isn't UTC."""
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java 17")
+    sql = pytest.importorskip("pyspark.sql")
+    from echannel_ray.integrations.spark import EChannelSource
+
+    # Its Python workers take this one's; a task may fail three times, as on a cluster.
+    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "Europe/Berlin",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.sql.timeType.enabled": "true",
+        "spark.log.level": "OFF",  # what fails here on purpose fills pages
+    }
+    session = sql.SparkSession.builder.master("local[2,4]").config(map=options).getOrCreate()
+    session.dataSource.register(EChannelSource)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGateway]:
+    """A gateway for the module's tests, each of which has a channel of its own."""
+    running = LocalGateway(tmp_path_factory.mktemp("gateway"))
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def channel(spark: SparkSession, gateway: LocalGateway, request: pytest.FixtureRequest) -> Channel:
+    """The test's channel, as Spark reads and writes it."""
+    return Channel(spark, gateway, request.node.name)
