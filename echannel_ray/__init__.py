@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from echannel_ray.dataset import read_dataset as read_dataset
     from echannel_ray.errors import ChannelDeleted as ChannelDeleted
     from echannel_ray.errors import Closed as Closed
     from echannel_ray.errors import DeliveryFailed as DeliveryFailed
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from echannel_ray.event_channel import channel as channel
     from echannel_ray.event_code import Ecode as Ecode
     from echannel_ray.event_code import ecode as ecode
+    from echannel_ray.gateway.endpoint import Endpoint as Endpoint
     from echannel_ray.logs.positions import Position as Position
     from echannel_ray.models import ChannelStats as ChannelStats
     from echannel_ray.models import Status as Status
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from echannel_ray.subscription import Subscription as Subscription
 
 _HOMES = {
+    "dataset": ("read_dataset",),
     "event_channel": ("EventChannel", "channel"),
     "event_code": ("Ecode", "ecode"),
     "errors": (
@@ -72,6 +75,7 @@ _HOMES = {
     "modulation.admission": ("Admission",),
     "modulation.modulator": ("Demodulator", "FIFOModulator", "Modulator"),
     "modulation.services": ("Clock", "Logger", "ProducerInfo"),
+    "gateway.endpoint": ("Endpoint",),
     "logs.positions": ("Position",),
     "options": ("Packing", "Retention"),
     "producer": ("Producer",),

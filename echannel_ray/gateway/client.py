@@ -106,6 +106,10 @@ class GatewayClient:
         """Whether this write was committed."""
         return self._ask(commands.IsCommitted(name, write), bool)
 
+    def is_aborted(self, name: str, write: str) -> bool:
+        """Whether this write was aborted, or its lease has ended: then it needs another name."""
+        return self._ask(commands.IsAborted(name, write), bool)
+
     def staged_bytes(self, name: str) -> int:
         """What waits for a commit."""
         return self._ask(commands.StagedBytes(name), int)
@@ -150,23 +154,23 @@ class GatewayClient:
         action = fl.Action(commands.ACTION, commands.encode(command))
         while True:
             try:
-                with self._connection.call() as line:
-                    (result,) = line.client.do_action(action, line.options)
+                with self._connection.call() as caller:
+                    (result,) = caller.client.do_action(action, caller.options)
                 return msgspec.json.decode(result.body.to_pybytes(), type=answer)
             except errors.Disconnected as error:
                 patience.wait(error)
 
     def _put(self, command: commands.Command, outgoing: Outgoing) -> None:
         descriptor = flight().FlightDescriptor.for_command(commands.encode(command))
-        with self._connection.call() as line:
-            outgoing.send(*line.client.do_put(descriptor, outgoing.schema, line.options))
+        with self._connection.call() as caller:
+            outgoing.send(*caller.client.do_put(descriptor, outgoing.schema, caller.options))
         if not outgoing.is_done:
             raise errors.Disconnected("the gateway ended a stream before it had acknowledged all: call again")
 
     def _get(self, command: commands.Read) -> Iterator[tuple[pa.RecordBatch, int | None]]:
         ticket = flight().Ticket(commands.encode(command))
-        with self._connection.call() as line:
-            reader = line.client.do_get(ticket, line.options)
+        with self._connection.call() as caller:
+            reader = caller.client.do_get(ticket, caller.options)
             try:
                 for chunk in reader:
                     behind = chunk.app_metadata

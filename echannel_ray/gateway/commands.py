@@ -89,6 +89,12 @@ class IsCommitted(_Command, frozen=True, tag="is_committed"):
     write: _Name
 
 
+class IsAborted(_Command, frozen=True, tag="is_aborted"):
+    """See `Host.is_aborted`."""
+
+    write: _Name
+
+
 class StagedBytes(_Command, frozen=True, tag="staged_bytes"):
     """See `Host.staged_bytes`."""
 
@@ -128,7 +134,7 @@ class Acknowledge(_Reading, frozen=True, tag="acknowledge"):
 
 
 Command = (
-    Publish | Stage | StageFiles | Open | Commit | Abort | IsCommitted | StagedBytes
+    Publish | Stage | StageFiles | Open | Commit | Abort | IsCommitted | IsAborted | StagedBytes
     | Offsets | Read | Group | Acknowledge
 )  # fmt: skip
 _decoder: Final[msgspec.json.Decoder[Command]] = msgspec.json.Decoder(Command)

@@ -1,15 +1,7 @@
-"""A client's connection to its gateway, and what its failures mean.
-
-gRPC, which carries Flight, does not survive a fork: the child has its state without its threads, and hangs. It does
-where nothing of it is in use at that moment. So before a fork all connections of this process are put down; the next
-call on either side makes another. A child that was forked in the middle of a call can't use gateways, and is told so.
-"""
+"""A client's connection to its gateway, and what its failures mean."""
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
@@ -18,6 +10,7 @@ from echannel_ray import errors
 from echannel_ray.gateway import failures
 from echannel_ray.gateway.endpoint import Endpoint
 from echannel_ray.gateway.flight import flight
+from echannel_ray.gateway.forking import Line
 
 _OPTIONS: Final = [
     # A gateway that is restarted is back within seconds.
@@ -29,62 +22,30 @@ _OPTIONS: Final = [
 ]
 
 
-class Line(NamedTuple):
+class Caller(NamedTuple):
     """What a call needs: Flight's client, and the options that carry the token."""
 
     client: Any
     options: Any
 
 
-_lock = threading.Lock()
-_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
-_is_spoiled = False
-
-
-class Connection:
+class Connection(Line):
     """One per client; any thread may use it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__()
         self.endpoint = endpoint
-        self._line: Line | None = None
-        self.calls = 0  # in progress
-        self._closed = False
-        with _lock:
-            _connections.add(self)
 
     @contextmanager
-    def call(self) -> Iterator[Line]:
+    def call(self) -> Iterator[Caller]:
         """Around each call: its errors become ours."""
-        with _lock:
-            if self._closed:
-                raise errors.Closed("this client was closed: make another", what="gateway client")
-            if _is_spoiled:
-                raise errors.Disconnected(
-                    "this process was forked from one that was calling a gateway at that moment, and can't call one "
-                    'itself: start it with the method "spawn", or fork between the calls'
-                )
-            line = self._line = self._line or self._connect()
-            self.calls += 1
-        try:
-            yield line
-        except flight().FlightError as error:
-            raise self._as_ours(error) from None
-        finally:
-            with _lock:
-                self.calls -= 1
+        with self.in_use() as caller:
+            try:
+                yield caller
+            except flight().FlightError as error:
+                raise self._as_ours(error) from None
 
-    def close(self) -> None:
-        """Calls in progress go on; there will be no others."""
-        with _lock:
-            self._closed = True
-            self._line = None
-
-    def put_down(self) -> None:
-        """Be without a connection until the next call, if there is no call now."""
-        if not self.calls:
-            self._line = None
-
-    def _connect(self) -> Line:
+    def _make(self) -> Caller:
         endpoint = self.endpoint
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         client = flight().FlightClient(
@@ -96,7 +57,7 @@ class Connection:
             generic_options=_OPTIONS,
         )
         token = endpoint.token.encode()
-        return Line(client, flight().FlightCallOptions(headers=[(b"authorization", b"Bearer " + token)]))
+        return Caller(client, flight().FlightCallOptions(headers=[(b"authorization", b"Bearer " + token)]))
 
     def _as_ours(self, error: Exception) -> Exception:
         where = f"{self.endpoint.host}:{self.endpoint.port}"
@@ -118,24 +79,3 @@ class Connection:
             f"and has a gateway with this endpoint, then call again ({error!s:.300})",
             gateway=where,
         )
-
-
-def _before_fork() -> None:
-    _lock.acquire()
-    for connection in _connections:
-        connection.put_down()
-
-
-def _in_parent() -> None:
-    _lock.release()
-
-
-def _in_child() -> None:
-    global _is_spoiled
-    _is_spoiled = _is_spoiled or any(connection.calls for connection in _connections)
-    for connection in _connections:
-        connection.calls = 0
-    _lock.release()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -60,6 +60,9 @@ class Host(Protocol):
     def is_committed(self, name: str, write: str) -> bool:
         """Whether this write was committed."""
 
+    def is_aborted(self, name: str, write: str) -> bool:
+        """Whether this write was aborted, or its lease has ended: then it needs another name."""
+
     def staged_bytes(self, name: str) -> int:
         """What waits for a commit."""
 

@@ -98,6 +98,8 @@ class Service:
                 return host.abort(name, command.write)
             case commands.IsCommitted():
                 return host.is_committed(name, command.write)
+            case commands.IsAborted():
+                return host.is_aborted(name, command.write)
             case commands.StagedBytes():
                 return host.staged_bytes(name)
             case commands.Offsets():

@@ -10,11 +10,14 @@ import msgspec
 from echannel_ray.errors import NotSerialisable, TypeMismatch
 from echannel_ray.logs.entries import FILE, Entry, NewEntry
 from echannel_ray.protocol.kinds import BLOCK, RECORD
+from echannel_ray.protocol.messages import Definition
 from echannel_ray.records import known
-from echannel_ray.records.arrow import plain_type
+from echannel_ray.records.arrow import arrow_schema, plain_type
+from echannel_ray.records.arrow_types import schema_of_record
 from echannel_ray.records.reading import Reader
 from echannel_ray.records.writing import batch_block, format_of
-from echannel_ray.schemas.schema import Format, Record
+from echannel_ray.schemas import types
+from echannel_ray.schemas.schema import ARROW, Format, Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,3 +124,13 @@ def _mismatch(wanted: pa.Schema, found: pa.Schema) -> TypeMismatch:
 def _type(schema: pa.Schema, name: str) -> str:
     index = schema.get_field_index(name)
     return "nothing" if index < 0 else str(schema.field(index).type)
+
+
+def schema_of_channel(definition: Definition) -> pa.Schema | None:
+    """A channel's type as Arrow has it; of an untyped one what it was written with, if that was columns."""
+    formats = [found for token in definition.formats if (found := known.known(token)) is not None]
+    record = types.record_of(definition.type_schema) if definition.type_schema else None
+    for each in formats:
+        if each.encoding == ARROW and record in (None, each.record):
+            return arrow_schema(each.arrow)
+    return schema_of_record(record) if record is not None else None

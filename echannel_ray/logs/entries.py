@@ -28,7 +28,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What was appended: events `first` to `first + count - 1` of the log."""
 
     first: int
-    count: int  # type: ignore[assignment]  # a tuple has a method of this name
+    count: int
     kind: int
     token: int
     data: bytes

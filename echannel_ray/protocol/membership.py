@@ -35,6 +35,7 @@ from echannel_ray.protocol.messages import (
     Derive,
     Derived,
     GetChannelStats,
+    GetMembership,
     GetModulator,
     LookUpChannel,
     ManagerRequest,
@@ -186,6 +187,8 @@ class ChannelBook:
         if isinstance(request, LookUpChannel):
             found = self._channels.get(request.channel)
             return (found.definition if found is not None else None), []
+        if isinstance(request, GetMembership):
+            return self._opened(request.channel, request.incarnation).membership(self.epoch), []
         if isinstance(request, DeleteChannel):
             return self._delete(request)
         if isinstance(request, UnregisterProducer):

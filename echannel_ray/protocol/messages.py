@@ -73,6 +73,14 @@ class LookUpChannel:
 
 
 @dataclass(frozen=True)
+class GetMembership:
+    """Answered by the channel's `Membership`, for who takes no part in it."""
+
+    channel: str
+    incarnation: int = 0
+
+
+@dataclass(frozen=True)
 class DeleteChannel:
     """Delete the channel everywhere; answered by None when every endpoint was told."""
 
@@ -198,6 +206,7 @@ class GetStatus:
 ManagerRequest = (
     OpenChannel
     | LookUpChannel
+    | GetMembership
     | DeleteChannel
     | RegisterProducer
     | UnregisterProducer

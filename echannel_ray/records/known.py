@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from echannel_ray.schemas.schema import Format, as_bytes, format_from
+from echannel_ray.records.writing import rows_format
+from echannel_ray.schemas.schema import ARROW, Format, as_bytes, format_from
 
 _formats: dict[int, Format] = {}  # a token stands for one format for good, so nothing is ever taken out
 
@@ -36,5 +37,6 @@ def known(token: int) -> Format | None:
 
 
 def listed(*formats: Format) -> dict[int, bytes]:
-    """Formats as a definition lists them."""
-    return {learn(each): as_bytes(each) for each in formats}
+    """Formats as a definition lists them; with that of columns that of their rows, of which some may travel alone."""
+    rows = [rows_format(each.record) for each in formats if each.encoding == ARROW]
+    return {learn(each): as_bytes(each) for each in (*formats, *rows)}

@@ -24,7 +24,8 @@ from echannel_ray.schemas.declared import schema_of, source_of
 from echannel_ray.schemas.schema import Format, Record
 
 __all__ = [
-    "Writer", "array_format", "batch_block", "batch_format", "block_of", "format_of", "validator_of", "writer_of",
+    "Writer", "array_format", "batch_block", "batch_format", "block_of", "format_of", "rows_format", "validator_of",
+    "writer_of",
 ]  # fmt: skip
 
 Write = Callable[[Any], bytes]
@@ -34,7 +35,7 @@ class Writer:
     """Makes bytes of the events of one class; of mappings, where there is no class."""
 
     def __init__(self, event_class: type | None, record: Record) -> None:
-        self.format: Format = _format_of(record)
+        self.format: Format = rows_format(record)
         annotation = GENERIC if event_class is None else event_class
         self._slow = record_encoder(record, annotation, _row)
         self._name = "record" if event_class is None else event_class.__qualname__
@@ -81,10 +82,11 @@ def format_of(event_type: Any) -> Format:
     source = source_of(event_type)
     if source == "numpy":
         return array_format(event_type, record)
-    return batch_format(event_type, record) if source == "arrow" else _format_of(record)
+    return batch_format(event_type, record) if source == "arrow" else rows_format(record)
 
 
-def _format_of(record: Record) -> Format:
+def rows_format(record: Record) -> Format:
+    """The format of records one by one."""
     if schema.is_fixed(record):
         return layouts.format_of_dtype(layouts.natural(record), record)
     return Format(record, schema.MSGPACK)

@@ -7,26 +7,23 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from echannel_ray import errors
 from echannel_ray.gateway.hosting import ChannelInfo, Files
-from echannel_ray.logs.columns import ColumnReader, ColumnWriter
+from echannel_ray.logs.columns import ColumnReader, ColumnWriter, schema_of_channel
 from echannel_ray.logs.entries import Chosen, Committed, Entry, Missing, NewEntry, Place
 from echannel_ray.logs.files import file_entry
 from echannel_ray.options import as_dict, packing_of, retention_from
 from echannel_ray.protocol.messages import (
     Definition,
-    LogAddress,
     LookUpChannel,
     OpenChannel,
     RegisterProducer,
 )
 from echannel_ray.records import known
-from echannel_ray.records.arrow import arrow_schema
-from echannel_ray.records.arrow_types import schema_of_record
 from echannel_ray.records.writing import format_of
 from echannel_ray.retained import calls
 from echannel_ray.retained.keeper import Keeper, Kept
-from echannel_ray.runtime.calls import Nobody
+from echannel_ray.retained.remote import RemoteLogs
+from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.publisher import Publisher
 from echannel_ray.runtime.typed import RecordEncoder
 from echannel_ray.schemas import schema as schemas
@@ -38,17 +35,15 @@ if TYPE_CHECKING:
 # A write that nobody has heard of for so long is given up, and what was staged for it.
 LEASE_SECONDS: Final = 3600.0
 _WINDOW_BYTES: Final = 8 << 20
-# Where a log's keeper is being restarted.
-_PATIENCE_SECONDS: Final = 30.0
-_PAUSE_SECONDS: Final = 0.1
 
 
 class _Opened:
     """A channel that clients have opened."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, endpoint: Endpoint, definition: Definition) -> None:
         self.definition = definition
-        self.schema = schema_of(definition)
+        self.logs = RemoteLogs(endpoint, definition.channel, definition.incarnation)
+        self.schema = schema_of_channel(definition)
         self.writer = ColumnWriter(self.schema) if self.schema is not None else None
         self.publisher: Publisher | None = None
 
@@ -61,7 +56,6 @@ class KeeperHost:
         self._endpoint = keeper.endpoint
         self._opened: dict[str, _Opened] = {}
         self._lock = threading.Lock()
-        self._closing = threading.Event()
 
     # ---- channels ----
 
@@ -98,7 +92,7 @@ class KeeperHost:
         with self._lock:
             opened = self._opened.get(definition.channel)
             if opened is None or opened.definition.incarnation != definition.incarnation:
-                opened = self._opened[definition.channel] = _Opened(definition)
+                opened = self._opened[definition.channel] = _Opened(self._endpoint, definition)
             return opened
 
     def _found(self, name: str) -> _Opened:
@@ -180,52 +174,27 @@ class KeeperHost:
         """See `Host`."""
         return self._kept(name).shelf.store.outcome(write) == "committed"
 
+    def is_aborted(self, name: str, write: str) -> bool:
+        """See `Host`."""
+        return self._kept(name).shelf.store.outcome(write) == "aborted"
+
     def staged_bytes(self, name: str) -> int:
         """See `Host`."""
         return self._kept(name).shelf.store.staged_bytes
 
     # ---- what goes out ----
 
-    def _logs(self, name: str) -> list[LogAddress]:
-        """All logs of a channel: this node's, and those of others."""
-        self._kept(name)  # which has joined the channel's books, and so hears of the others
-        with self._endpoint.lock:
-            membership = self._endpoint.memberships.get(name)
-        return [*membership.logs] if membership is not None else []
-
-    def _ask(self, name: str, log: str, question: Any) -> Any:
-        """Ask the keeper of a log; while it is being restarted, its successor."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            address = next((each for each in self._logs(name) if each.log == log), None)
-            if address is not None:
-                try:
-                    answer = self._endpoint.calls.call(address.node, address.endpoint, question, _PATIENCE_SECONDS)
-                except Nobody:
-                    answer = None
-                if isinstance(answer, calls.Gone):
-                    raise Missing(log, getattr(question, "start", 0), answer.first)
-                if isinstance(answer, calls.Unlogged):
-                    raise errors.EChannelError(f"log {log} of channel {name!r} can't be read: {answer.reason}")
-                if answer is not None and not isinstance(answer, calls.OtherLog):
-                    return answer
-            if time.monotonic() > deadline:
-                raise Missing(log, getattr(question, "start", 0), None)
-            self._closing.wait(_PAUSE_SECONDS)
-
     def offsets(self, name: str) -> dict[str, tuple[int, int]]:
         """See `Host`."""
-        found = {}
-        for address in self._logs(name):
-            extent = self._ask(name, address.log, calls.Look(name, address.log))
-            found[address.log] = (extent.first, extent.next)
-        return found
+        self._kept(name)  # what was published by clients only has no log before
+        logs = self._found(name).logs
+        return {address.log: logs.extent(address.log) for address in logs.addresses()}
 
     def read(self, name: str, log: str, start: int, stop: int, max_bytes: int) -> tuple[list[pa.RecordBatch], int]:
         """See `Host`."""
         opened = self._found(name)
         if opened.schema is None:
-            opened.schema = schema_of(self._refreshed(opened))
+            opened.schema = schema_of_channel(self._refreshed(opened))
         reader = ColumnReader(opened.schema, format_of(opened.schema).record, lambda token: self._format(opened, token))
         batches: list[pa.RecordBatch] = []
         behind, size = start, 0
@@ -245,15 +214,7 @@ class KeeperHost:
         kept = self._kept(name)
         if kept.shelf.store.log == log:
             return kept.shelf.store.read(start, max_bytes, stop)
-        fetched = self._ask(name, log, calls.Read(name, log, start, stop, max_bytes))
-        if not fetched.slices:
-            return list(fetched.entries)
-        (about,) = fetched.entries
-        data = b""
-        for number in range(fetched.slices):
-            part = calls.FetchSlice(name, log, about.first, number * calls.MAX_CALL_BYTES)
-            data += self._ask(name, log, part).data
-        return [calls.with_data(about, data)]
+        return self._found(name).logs.entries(log, start, stop, max_bytes)
 
     def _format(self, opened: _Opened, token: int) -> schemas.Format | None:
         if known.known(token) is None:
@@ -270,26 +231,19 @@ class KeeperHost:
 
     def group(self, name: str, group: str, start: str, lease_seconds: float) -> dict[str, int]:
         """See `Host`."""
+        self._kept(name)
+        logs = self._found(name).logs
         return {
-            address.log: self._ask(name, address.log, calls.Hold(name, address.log, group, start, lease_seconds)).start
-            for address in self._logs(name)
+            address.log: logs.ask(address.log, calls.Hold(name, address.log, group, start, lease_seconds)).start
+            for address in logs.addresses()
         }
 
     def acknowledge(self, name: str, group: str, marks: Mapping[str, int], lease_seconds: float) -> None:
         """See `Host`."""
         for log, mark in marks.items():
-            self._ask(name, log, calls.Hold(name, log, group, mark, lease_seconds))
+            self._found(name).logs.ask(log, calls.Hold(name, log, group, mark, lease_seconds))
 
     def close(self) -> None:
         """End: who waits for a keeper that is away is let go."""
-        self._closing.set()
-
-
-def schema_of(definition: Definition) -> pa.Schema | None:
-    """A channel's type as Arrow has it; of an untyped one what it was written with, if that was columns."""
-    formats = [found for token in definition.formats if (found := known.known(token)) is not None]
-    record = types.record_of(definition.type_schema) if definition.type_schema else None
-    for each in formats:
-        if each.encoding == schemas.ARROW and record in (None, each.record):
-            return arrow_schema(each.arrow)
-    return schema_of_record(record) if record is not None else None
+        for opened in self._opened.values():
+            opened.logs.close()

@@ -87,6 +87,7 @@ _CLASSES: tuple[type, ...] = (
     messages.OpenGateway,
     messages.LogAddress,
     messages.LookUpChannel,
+    messages.GetMembership,
 )
 _NUMBERS = {cls: number for number, cls in enumerate(_CLASSES)}
 _DECODERS: tuple[msgspec.msgpack.Decoder[Any], ...] = tuple(msgspec.msgpack.Decoder(cls) for cls in _CLASSES)

@@ -39,8 +39,8 @@ def staged(
         texts = tuple(map(str, paths))
         if texts:
             client.stage_files(channel, place, Files(texts, tuple(rows)))
-            # Who is chosen is told only after its report: a write that is committed already has chosen others.
-            if client.is_committed(channel, place.write):
+            # Who is chosen is told only after its report: a write that has ended already has chosen others, or none.
+            if client.is_committed(channel, place.write) or client.is_aborted(channel, place.write):
                 _remove(paths)
     except BaseException:
         _remove(paths)

@@ -10,6 +10,7 @@ At least once: rows are published as they come, and again when Spark tries again
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import sys
 import uuid
@@ -80,6 +81,19 @@ class _Sink:
         self._options = options
         self._schema = opened_for(schema, options)
 
+    def _named(self, write: str) -> str:
+        """The name under which to write: another one where it was aborted, since such a write is over for good. It
+        never has two that are committed: the first one that was not aborted is taken.
+        """
+        options, name = self._options, write
+        if options.is_exactly_once:
+            client = connected(options.target.endpoint)
+            for number in itertools.count(1):
+                if not client.is_aborted(options.target.channel, name):
+                    break
+                name = f"{write}~{number}"
+        return name
+
     def _write(self, batches: Iterator[pa.RecordBatch], write: str) -> Written:
         options = self._options
         client = connected(options.target.endpoint)
@@ -132,8 +146,8 @@ class BatchSink(_Sink, DataSourceArrowWriter):
     """One job's writer."""
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
-        self._name = options.write or f"spark-{uuid.uuid4().hex}"
         super().__init__(schema, options)
+        self._name = self._named(options.write or f"spark-{uuid.uuid4().hex}")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """On an executor: one attempt at one partition."""
@@ -160,7 +174,7 @@ class StreamingSink(_Sink, DataSourceStreamArrowWriter):
                 "this version of Spark does not say which query and batch a task belongs to: use one that "
                 "echannel-ray[spark] was tested with"
             )
-        return self._write(iterator, f"{query}/{batch}")
+        return self._write(iterator, self._named(f"{query}/{batch}"))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver: the epoch's partitions are done."""

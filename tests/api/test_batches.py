@@ -322,3 +322,29 @@ def test_what_has_no_column_is_named(name):
     with pytest.raises(ValueError, match="'odd'"):
         mixed.subscribe(batches="arrow")
     assert (channel.stats().consumers, mixed.stats().consumers) == (0, 0)
+
+
+WORDS = pa.schema([("number", pa.int64()), ("word", pa.string())])
+
+
+def words(count: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(range(count)), pa.array(["a"] * count)], schema=WORDS)
+
+
+def test_rows_of_a_record_batch_travel_alone_where_they_have_to(nodes, near, name):
+    """To a group, and behind E-code: in a format of their own, which consumers have to know."""
+    channel = ec.channel(name, WORDS)
+
+    def consume(party):
+        opened = ec.channel(name)
+        few, shared = Inbox(), Inbox()
+        party.kept.update(few=few, shared=shared)
+        party.kept["subscriptions"] = opened.derive("number < 3").subscribe(few), opened.subscribe(shared, group="g")
+
+    ask(near, consume)
+    with channel.producer() as producer:
+        producer.publish_many(words(100))
+        few = ask(near, lambda party: [tuple(each) for each in party.kept["few"].wait(3)])
+        shared = ask(near, lambda party: [each.number for each in party.kept["shared"].wait(100)])
+    assert len(few) == 3
+    assert shared == [*range(100)]

@@ -1,7 +1,7 @@
 """A gateway's host without Ray, over real logs; and a process of its own for it, which tests may kill.
 
-`python -m tests.gateway.local DIRECTORY PORT IDENTITY [FAULT]` prints the endpoint. IDENTITY is a file: what is in it is
-used, and it is made where there is none, so that the same command makes a successor. FAULT: see `DyingHost`.
+`python -m tests.gateway.local DIRECTORY PORT IDENTITY [FAULT]` prints the endpoint. IDENTITY is a file: what is in it
+is used, and it is made where there is none, so that the same command makes a successor. FAULT: see `DyingHost`.
 """
 
 from __future__ import annotations
@@ -119,6 +119,9 @@ class LocalHost:
     def is_committed(self, name, write):
         return self._found(name).store.outcome(write) == "committed"
 
+    def is_aborted(self, name, write):
+        return self._found(name).store.outcome(write) == "aborted"
+
     def staged_bytes(self, name):
         return self._found(name).store.staged_bytes
 
@@ -163,7 +166,7 @@ class LocalHost:
 
 
 class DyingHost(LocalHost):
-    """A host whose process is killed in some call of a method: "commit:1:after" is in the first one, once it is done."""
+    """A host whose process is killed in a call of a method: "commit:1:after" is in the first, once it is done."""
 
     def __init__(self, directory: str | Path, fault: str) -> None:
         super().__init__(directory)

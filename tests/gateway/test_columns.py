@@ -122,7 +122,7 @@ def test_formats_that_are_lost_are_an_error():
 
 def test_a_block_that_is_none_is_an_error():
     entry = placed(ColumnWriter(SCHEMA).entry(batch_of(0, 3), "", 0, 0.0))
-    with pytest.raises(ValueError, match="3 records"):
+    with pytest.raises(ValueError, match="4 records"):
         list(reader().batches(Entry(0, 4, *entry_rest(entry)), 0, 4))
     with pytest.raises(ValueError, match="block"):
         list(reader().batches(Entry(0, 3, BLOCK, entry.token, entry.data[:50], "", 0, 0.0), 0, 3))
@@ -153,11 +153,14 @@ def test_rows_in_a_file_are_read_by_their_offsets(parquet):
 
 
 def test_only_the_row_groups_that_are_asked_for_are_read(parquet, monkeypatch):
-    read = []
+    read: list[int] = []
     of_parquet = pq.ParquetFile.read_row_group
-    monkeypatch.setattr(
-        pq.ParquetFile, "read_row_group", lambda self, number: read.append(number) or of_parquet(self, number)
-    )
+
+    def read_row_group(file, number):
+        read.append(number)
+        return of_parquet(file, number)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", read_row_group)
     entry = placed(file_entry(Files((str(parquet),), (1000,)), "", 0, 0.0))
     next(reader().batches(entry, 350, 1000))
     assert read == [3]

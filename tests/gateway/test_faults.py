@@ -34,7 +34,8 @@ def write(client, write_id="w", partitions=1) -> Committed:
         Chosen(at, 0, client.stage("rows", Place(write_id, at, 0), batches_of(each, each=each // 20, first=at * each)))
         for at in range(partitions)
     ]
-    return client.commit("rows", write_id, chosen)
+    committed: Committed = client.commit("rows", write_id, chosen)
+    return committed
 
 
 @pytest.mark.parametrize("fault", ["stage:1:before", "stage:7:before", "stage:8:after", "stage:20:after"])
@@ -95,7 +96,7 @@ def test_killed_at_random_times(server):
     server.start()
     with GatewayClient(server.endpoint, patience_seconds=60) as client:
         client.channel("rows", SCHEMA, ON_DISK)
-        done = []
+        done: list[Committed] = []
         for number in range(rounds):
             killing = threading.Timer(chance.uniform(0, 0.12), server.kill)
             server.restart_when_dead()

@@ -53,7 +53,7 @@ class _Slow:
 @pytest.mark.parametrize("send", HOW.values(), ids=HOW)
 def test_a_client_is_ahead_of_a_slow_host_by_a_few_batches_only(connect, host, send):
     slow = _Slow(host)
-    ahead = []
+    ahead: list[int] = []
 
     def batches():
         for batch in batches_of(10_000):
@@ -103,11 +103,22 @@ def test_a_client_that_waits_does_not_hold_up_others(connect, host):
 
 
 def test_publishing_ends_when_the_host_has_drained(connect, host, monkeypatch):
-    drained = []
-    monkeypatch.setattr(host, "drain", lambda name: drained.append((name, numbers_in(client, "rows"))))
+    drained: list[list[int]] = []
     client = connect()
+    monkeypatch.setattr(host, "drain", lambda name: drained.append(numbers_in(client, name)))
     client.publish("rows", batches_of(500))
-    assert drained == [("rows", list(range(500)))]
+    assert drained == [list(range(500))]
+
+
+@pytest.mark.parametrize("send", HOW.values(), ids=HOW)
+def test_what_goes_wrong_while_batches_are_made_is_the_callers(client, send):
+    def batches():
+        yield batch_of(0, 10)
+        raise ZeroDivisionError("of the caller")
+
+    with pytest.raises(ZeroDivisionError, match="of the caller"):
+        send(client, batches())
+    assert send(client, [batch_of(0, 10)]) in (1, 10)
 
 
 def test_closing_does_not_wait_for_a_host_that_waits(host):

@@ -78,7 +78,7 @@ def test_a_child_of_a_process_in_the_middle_of_a_call_is_told(run):
     def call():
         try:
             GatewayClient(client.endpoint).offsets("rows")
-        except errors.Disconnected as error:
+        except errors.Closed as error:
             assert "spawn" in str(error)
         else:
             raise AssertionError("it should have been told")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integrations.gateways import LocalGateway
+from tests.integrations.gateways import ROOT, LocalGateway
 from tests.integrations.io import Channel
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     sql = pytest.importorskip("pyspark.sql")
     from echannel_ray.integrations.spark import EChannelSource
 
-    # Its Python workers take this one's; a task may fail three times, as on a cluster.
-    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    # Its Python workers are like this one, and find these tests.
+    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", PYTHONPATH=str(ROOT))
     options = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from echannel_ray.logs.entries import Bounds, Place
+from echannel_ray.logs.entries import Bounds, Chosen, Place
 from echannel_ray.logs.store import LEDGER_SECONDS
 from tests.logs.made import check, data_of, entry
 
@@ -84,7 +84,7 @@ def test_what_was_committed_counts_and_is_forgotten_like_the_rest(open_store):
     store = open_store(Bounds(max_bytes=800))
     for number in range(10):
         store.stage(Place("w", 0, 0), number, entry(bytes(100)), 10, time.time())
-    store.commit("w", [(0, 0, 10)], time.time())
+    store.commit("w", [Chosen(0, 0, 10)], time.time())
     assert (store.first, store.next, store.size_bytes, store.staged_bytes) == (2, 10, 800, 0)
     check(store)
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from echannel_ray.errors import Closed
-from echannel_ray.logs.entries import Bounds, Entry, Missing, Place
+from echannel_ray.logs.entries import Bounds, Chosen, Entry, Missing, Place
 from echannel_ray.logs.store import RECENT_BYTES, Store
 from tests.logs.made import UNBOUNDED, check, data_of, entries_of, entry
 
@@ -123,7 +123,7 @@ def test_who_asks_for_it_is_called_after_each_append_and_may_use_the_log(store):
     store.append([entry()])
     store.append([entry(), entry()])
     store.stage(Place("w", 0, 0), 0, entry(), 10, 0.0)
-    store.commit("w", [(0, 0, 1)], 0.0)
+    store.commit("w", [Chosen(0, 0, 1)], 0.0)
     assert seen == [(1, 1), (3, 3), (4, 4)]
 
 
@@ -141,7 +141,7 @@ def test_a_log_on_disk_is_as_it_was_when_it_is_opened_again(path):
     assert store.first == 10
     store.set_group("g", 15, 99.0)
     store.stage(Place("done", 0, 0), 0, entry(b"done"), 10, 0.0)
-    store.commit("done", [(0, 0, 1)], 0.0)
+    store.commit("done", [Chosen(0, 0, 1)], 0.0)
     store.stage(Place("open", 0, 0), 0, entry(b"open"), 10, 0.0)
     store.abort("aborted", 0.0)
     state = (store.log, store.first, store.next, store.size_bytes, store.staged_bytes, entries_of(store))

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from echannel_ray.logs.entries import Bounds, Place
+from echannel_ray.logs.entries import Bounds, Chosen, Place
 from tests.logs.made import check, entries_of, entry
 
 THREADS = 8
@@ -80,12 +80,13 @@ def test_threads_append_read_stage_commit_and_trim_at_once(open_store):
             for each in range(5):
                 store.stage(place, each, entry(bytes(500), 1, name), 60, 0.0)
             if number % 4:
-                store.commit(place.write, [(0, 0, 5)], 0.0)
+                store.commit(place.write, [Chosen(0, 0, 5)], 0.0)
             else:
                 store.abort(place.write, 0.0)
 
     def read():
-        seen, offset = {}, 0
+        seen: dict[str, int] = {}
+        offset = 0
         while not done.is_set() or offset < store.next:
             if store.wait(offset, timeout=0.05):
                 for each in store.read(offset, 5000):

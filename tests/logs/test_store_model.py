@@ -114,7 +114,7 @@ class Model(RuleBasedStateMachine):
             return
         done = self.store.commit(write, chosen, self.now)
         if known is not None:
-            assert done == Committed(*known, repeated=True)
+            assert (done.first, done.next, done.repeated) == (*known, True)
             return
         first = self.next
         for partition, attempt, entries in sorted(chosen):

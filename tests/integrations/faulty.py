@@ -1,0 +1,98 @@
+"""Steps of a job that fail in the middle, where a test wants them to.
+
+They run in Spark's Python workers, before the sink: what comes out of them is staged by then.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from echannel_ray.gateway.client import GatewayClient
+
+Batches = Iterator[pa.RecordBatch]
+WAIT_SECONDS = 60
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    """Until it holds."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} has not happened"
+        time.sleep(0.02)
+
+
+def _is_early(attempts: int = 1) -> bool:
+    """Whether this is one of the first attempts at the first partition."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId() == 0 and context.attemptNumber() < attempts
+
+
+def failing_in_the_middle(endpoint: str, channel: str, attempts: int = 1) -> Callable[[Batches], Batches]:
+    """The first attempts at the first partition fail when some of its rows are staged."""
+
+    def step(batches: Batches) -> Batches:
+        yield from _some(batches, endpoint, channel)
+        if _is_early(attempts):
+            raise RuntimeError("as the test wants it")
+        yield from batches
+
+    return step
+
+
+def killing_its_executor(endpoint: str, channel: str) -> Callable[[Batches], Batches]:
+    """The first attempt at partition 0 kills the executor's JVM, the parent of the Python daemon."""
+
+    def step(batches: Batches) -> Batches:
+        yield from _some(batches, endpoint, channel)
+        if _is_early():
+            os.kill(_parent(os.getppid()), signal.SIGKILL)
+        yield from batches
+
+    return step
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def stuck_on_its_first_host(endpoint: str, channel: str, marker: str) -> Callable[[Batches], Batches]:
+    """The first attempt at partition 0 goes on only when the write is committed without it, and then says so."""
+
+    def step(batches: Batches) -> Batches:
+        first = next(batches)
+        yield first
+        if _is_early():
+            with GatewayClient(endpoint) as client:
+                wait_for(lambda: any(stop for _, stop in client.offsets(channel).values()), "the commit")
+            Path(marker).touch()
+        yield from batches
+
+    return step
+
+
+def stuck(endpoint: str, channel: str, marker: str) -> Callable[[Batches], Batches]:
+    """When some rows are staged, it says so and waits: for the test to end this process, or to remove what it said."""
+
+    def step(batches: Batches) -> Batches:
+        yield from _some(batches, endpoint, channel)
+        if not Path(f"{marker}.gone").exists():
+            Path(marker).touch()
+            wait_for(lambda: Path(f"{marker}.gone").exists(), "the end")
+        yield from batches
+
+    return step
+
+
+def _some(batches: Batches, endpoint: str, channel: str) -> Batches:
+    """The first batch, and then nothing before the gateway has it."""
+    yield next(batches)
+    with GatewayClient(endpoint) as client:
+        wait_for(lambda: client.staged_bytes(channel), "staging")
