@@ -22,10 +22,11 @@ PACKAGES = {
     "matplotlib": "matplotlib",
     "pyarrow": "pyarrow",
     "llvmlite": "llvmlite",
+    "pyspark": "pyspark",
 }
 ALWAYS_THERE = ("echannel-ray", "ray", "msgspec", "numpy")
 SERVERS = ("nats-server", "redis-server", "mpiexec")
-EXTRA_OF = {"pyarrow": "arrow", "llvmlite": "native"}  # all others are in "bench"
+EXTRA_OF = {"pyarrow": "arrow", "llvmlite": "native", "pyspark": "spark"}  # all others are in "bench"
 ANSWER_SECONDS = 10.0
 
 

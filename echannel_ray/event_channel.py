@@ -194,13 +194,14 @@ class EventChannel:
             membership = endpoint.requests.ask(
                 messages.RegisterProducer(self._name, producer.stream.number, definition.incarnation, derived)
             )
+            if isinstance(producer, RetainedProducer):
+                producer.begin(membership)
         except BaseException:
+            endpoint.requests.tell(messages.UnregisterProducer(self._name, producer.stream.number, {}))
             with endpoint.lock:
                 endpoint.sender.close_stream(producer.stream)
                 endpoint.publishers.pop(producer.stream.number, None)
             raise
-        if isinstance(producer, RetainedProducer):
-            producer.begin(membership)
         endpoint.installer.install(membership)
         return producer
 

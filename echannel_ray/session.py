@@ -103,11 +103,12 @@ class Session(OwnedByProcess):
         for publisher in publishers:
             with contextlib.suppress(TimeoutError, errors.EChannelError):  # as much as can be
                 publisher.drain(left())
+        for mailbox in mailboxes:
+            if mailbox.source is not None:  # its logs have to know how far it came before it is gone
+                endpoint.close_mailbox(mailbox)
+                with contextlib.suppress(TimeoutError, errors.EChannelError):
+                    mailbox.source.leave(left())
         with contextlib.suppress(TimeoutError, errors.EChannelError):
-            for mailbox in mailboxes:
-                if mailbox.source is not None:  # its logs have to know how far it came before it is gone
-                    endpoint.close_mailbox(mailbox)
-                    mailbox.source.leave()
             farewells = [messages.Unsubscribe(m.channel, m.number, m.totals()) for m in mailboxes]
             endpoint.requests.ask_all(farewells, left())
             for mailbox in mailboxes:

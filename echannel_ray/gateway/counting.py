@@ -42,6 +42,8 @@ class Counts:
         finally:
             with self._lock:
                 self._calling[client] -= 1
+                self._calling += Counter()  # leaves out those at zero
+                self._last_call.pop(client, None)
                 self._last_call[client] = time.monotonic()
                 self._forget_the_quiet()
 
@@ -49,12 +51,11 @@ class Counts:
         """Totals since the start, and how many clients there are now."""
         with self._lock:
             self._forget_the_quiet()
-            return {**self._totals, "clients": len(self._last_call.keys() | +self._calling)}
+            return {**self._totals, "clients": len(self._last_call.keys() | self._calling)}
 
     def _forget_the_quiet(self) -> None:
         quiet_since = time.monotonic() - _QUIET_SECONDS
-        # In the order of their last calls, so that this costs nothing where there is none to forget.
-        for client, seen in list(self._last_call.items()):
-            if seen < quiet_since:
-                del self._last_call[client]
-                self._calling += Counter()  # without those at zero
+        for client, seen in list(self._last_call.items()):  # the longest quiet first
+            if seen >= quiet_since:
+                return
+            del self._last_call[client]

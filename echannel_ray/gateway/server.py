@@ -1,7 +1,8 @@
-"""A gateway's server: Arrow Flight over TLS, with a token. Nothing is pickled here, in either direction."""
+"""A gateway's server. Nothing is pickled here, in either direction."""
 
 from __future__ import annotations
 
+import atexit
 import logging
 import socket
 import threading
@@ -15,6 +16,7 @@ from echannel_ray.gateway.endpoint import Endpoint
 from echannel_ray.gateway.flight import flight
 from echannel_ray.gateway.hosting import Host
 from echannel_ray.gateway.identity import Identity
+from echannel_ray.gateway.listening import listen
 from echannel_ray.gateway.rights import Rights, has_token
 from echannel_ray.gateway.service import Service
 
@@ -48,7 +50,7 @@ class Gateway:
         self._rights = Rights(tuple(publish), tuple(subscribe), tuple(derive))
         self._service = Service(host, self._counts)
         self._closing = threading.Event()
-        self._server: Any = None
+        self._stopping: threading.Thread | None = None
 
     @property
     def identity(self) -> Identity:
@@ -58,23 +60,27 @@ class Gateway:
     def start(self) -> Endpoint:
         """Listen; the endpoint is a secret."""
         identity = self._identity
-        _check_free(self._host_name, identity.port)
-        self._server = _flight_server()(self, f"grpc+tls://{_in_address(self._host_name)}:{identity.port}")
-        port: int = self._server.port
-        self._identity = Identity(identity.token, identity.key_pem, identity.certificate_pem, port)
-        return Endpoint(self._reached_as, port, self._namespace, identity.token, identity.certificate_der)
+        server = listen(self, self._host_name)
+        self._identity = Identity(identity.token, identity.key_pem, identity.certificate_pem, server.port)
+        # Made in advance: at the exit of the interpreter, where `close` may be called, no threads are made any more. It
+        # also keeps the server alive for calls that are left.
+        self._stopping = threading.Thread(target=self._stop, args=(server,), name="gateway-close", daemon=True)
+        self._stopping.start()
+        atexit.register(self.close)
+        return Endpoint(self._reached_as, server.port, self._namespace, identity.token, identity.certificate_der)
 
     def close(self, grace_seconds: float = 5.0) -> None:
         """Stop listening; calls end at their next batch. One that waits in the host is waited for no longer than this,
         and ends with whatever it waits for.
         """
         self._closing.set()
-        server, self._server = self._server, None
-        if server is not None:
-            # Flight waits for all calls, however long. The thread keeps the server alive for those that are left.
-            stopping = threading.Thread(target=server.shutdown, name="gateway-close", daemon=True)
-            stopping.start()
-            stopping.join(grace_seconds)
+        atexit.unregister(self.close)
+        if self._stopping is not None:
+            self._stopping.join(grace_seconds)
+
+    def _stop(self, server: Any) -> None:
+        self._closing.wait()
+        server.shutdown()  # which waits for all calls, however long
 
     def stats(self) -> dict[str, int]:
         """Rows, batches and bytes that came in and went out, and how many clients there are now."""
@@ -156,51 +162,3 @@ def _as_flight(error: Exception) -> Exception:
         _logger.error("a call at the gateway failed", exc_info=error)
     carrier: Exception = flight().FlightServerError(type(error).__name__, extra_info=failures.encode(error))
     return carrier
-
-
-def _in_address(host: str) -> str:
-    return f"[{host}]" if ":" in host else host or "0.0.0.0"
-
-
-def _check_free(host: str, port: int) -> None:
-    """`OSError` where somebody listens there: Flight would share the port, and each would get half of the clients."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that are ending are no hindrance
-        probe.bind((host, port))
-
-
-def _flight_server() -> Callable[[Gateway, str], Any]:
-    """The class that Flight calls. It is made here since pyarrow may be missing where this module is imported."""
-    import pyarrow as pa
-
-    fl = flight()
-
-    class Doorkeeper(fl.ServerMiddlewareFactory):  # type: ignore[misc, name-defined]
-        def __init__(self, gateway: Gateway) -> None:
-            self._gateway = gateway
-
-        def start_call(self, info: Any, headers: Any) -> None:
-            if not self._gateway.is_allowed(headers):
-                raise fl.FlightUnauthenticatedError("wrong token")
-
-    class Server(fl.FlightServerBase):  # type: ignore[misc, name-defined]
-        def __init__(self, gateway: Gateway, location: str) -> None:
-            self._gateway = gateway
-            identity = gateway.identity
-            certificates = [(identity.certificate_pem, identity.key_pem)]
-            super().__init__(location, tls_certificates=certificates, middleware={"token": Doorkeeper(gateway)})
-
-        def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-            with self._gateway.call(context):
-                self._gateway.put(descriptor.command, reader, lambda number: writer.write(pa.py_buffer(b"%d" % number)))
-
-        def do_get(self, context: Any, ticket: Any) -> Any:
-            with self._gateway.call(context):
-                return self._gateway.get(ticket.ticket, context)
-
-        def do_action(self, context: Any, action: Any) -> list[bytes]:
-            with self._gateway.call(context):
-                return [self._gateway.act(action.type, action.body)]
-
-    return Server

@@ -37,10 +37,10 @@ class ColumnWriter:
         """The rows of a batch as one entry; `TypeMismatch` where it has another schema, `NotSerialisable` for a null
         where there is to be a value.
         """
-        data = batch_block(self._fitting(batch)).to_pybytes()
+        data = batch_block(self.fitting(batch)).to_pybytes()
         return NewEntry(batch.num_rows, BLOCK, self.format.token, data, producer, sequence, published_at)
 
-    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows with our schema, whose metadata say where nulls may be."""
         import pyarrow as pa
 

@@ -10,7 +10,7 @@ from echannel_ray.errors import ModulatorRefused
 from echannel_ray.ids import check_group_name
 from echannel_ray.protocol.counting import add_up
 from echannel_ray.protocol.derivations import Derivations
-from echannel_ray.protocol.messages import Consumer, Definition, LogAddress, Membership, Subscribe
+from echannel_ray.protocol.messages import Consumer, Definition, KeptLog, LogAddress, Membership, Subscribe
 
 Address = tuple[int, int]  # (node, endpoint)
 
@@ -34,7 +34,7 @@ class ChannelEntry:
     changes: int = 0  # how many versions it has had
     producers: dict[tuple[int, int], tuple[int, str]] = field(default_factory=dict)  # (endpoint, stream): node, derived
     consumers: dict[tuple[int, int], Subscribed] = field(default_factory=dict)  # (endpoint, subscription)
-    logs: dict[tuple[int, int], str] = field(default_factory=dict)  # of the producers that keep one
+    logs: dict[tuple[int, int], KeptLog] = field(default_factory=dict)  # of the producers that keep one
     totals: dict[str, Any] = field(default_factory=dict)  # of what was closed
 
     def producer_addresses(self) -> set[Address]:
@@ -55,12 +55,15 @@ class ChannelEntry:
             tuple(self.consumers[place].consumer for place in sorted(self.consumers)),
             incarnation=self.definition.incarnation,
             derived=self.derivations.listed(self.changes, with_all_code),
-            logs=tuple(LogAddress(self.producers[place][0], place[0], self.logs[place]) for place in sorted(self.logs)),
+            logs=tuple(
+                LogAddress(self.producers[place][0], place[0], kept.log, kept.since)
+                for place, kept in sorted(self.logs.items())
+            ),
         )
 
     def concerned(self) -> set[Address]:
-        """The endpoints that have to hear of changes: where there are logs, their readers too."""
-        return self.addresses() if self.logs else self.producer_addresses()
+        """The endpoints that have to hear of changes: of a retained channel its readers too."""
+        return self.addresses() if "retain" in self.definition.options else self.producer_addresses()
 
     def drop_producer(self, place: tuple[int, int]) -> bool:
         """A producer has left; whether its log, which consumers read, has left with it."""

@@ -89,6 +89,14 @@ class DeleteChannel:
 
 
 @dataclass(frozen=True)
+class KeptLog:
+    """A log of a retained channel, and where it ended when its keeper opened it: what came later lies behind that."""
+
+    log: str
+    since: int
+
+
+@dataclass(frozen=True)
 class RegisterProducer:
     """A producer is being made; answered by the current `Membership`."""
 
@@ -96,7 +104,7 @@ class RegisterProducer:
     stream: int
     incarnation: int = 0  # of the channel that the caller's handle is for; 0 is whichever is there
     derived: str = ""  # it publishes straight into this derived channel
-    log: str = ""  # it is where this log of a retained channel is kept, and publishes what the log holds
+    log: KeptLog | None = None  # it is where this log of a retained channel is kept, and publishes what that holds
 
 
 @dataclass(frozen=True)
@@ -258,6 +266,7 @@ class LogAddress:
     node: int
     endpoint: int
     log: str
+    since: int = 0  # see `KeptLog`
 
 
 @dataclass(frozen=True)
@@ -326,7 +335,7 @@ class Registrations:
     consumers: tuple[tuple[int, str | None, str, str, int], ...]  # (subscription, group, pair, derived, turn)
     derived: tuple[Derived, ...] = ()  # that it consumes or has handles of, and their parents; parents first
     handles: tuple[tuple[int, str], ...] = ()  # (handle, derived)
-    logs: tuple[tuple[int, str], ...] = ()  # (stream, log)
+    logs: tuple[tuple[int, KeptLog], ...] = ()  # by streams
 
 
 # ---- between concentrators and the name server ---------------------------------------------------------------------

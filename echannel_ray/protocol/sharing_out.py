@@ -3,15 +3,15 @@
 Rules:
 
 * Events are given out in ranges of offsets, in order. A range is a member's until it says that it has done with it, or
-  leaves; then what is left of it goes to whoever asks next, before anything new.
+  leaves, or asks for more; then what is left of it goes to whoever asks next, before anything new.
 * A member asks with rising numbers. The same number again (the answer was lost) gets the same range.
 * `acknowledged` is the offset before which all is done with: what a group has to be told again after a restart begins
-  there.
+  there. Members that are back after one say first what they have done beyond it, and what they hold.
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,6 +23,14 @@ class Range(NamedTuple):
     start: int
     stop: int
     is_redelivered: bool = False
+
+    def split(self, start: int, stop: int) -> tuple[list[Range], list[Range]]:
+        """What of it lies between two offsets, and what does not."""
+        begin, end = max(self.start, start), min(self.stop, stop)
+        if begin >= end:
+            return [], [self]
+        outside = [self._replace(stop=begin), self._replace(start=end)]
+        return [self._replace(start=begin, stop=end)], [each for each in outside if each.start < each.stop]
 
 
 @dataclass
@@ -51,16 +59,30 @@ class SharedOut:
         """A member is there."""
         self._members.setdefault(member, _Member())
 
+    def claim(self, member: Hashable, start: int, stop: int) -> None:
+        """A member was given these by a keeper that died: what nobody else has now is its again."""
+        if stop > self._next:  # what lies between was given out as well, to somebody
+            self._left.append(Range(self._next, stop, True))
+            self._next = stop
+        free, self._left = _divided(self._left, start, stop)
+        self._members[member].taken += free
+
     def take(self, member: Hashable, number: int, end: int, most: int) -> Range | None:
         """What a member gets now, of a log that ends before `end`: up to so many events, or None."""
         known = self._members.setdefault(member, _Member())
         if number <= known.number:
             return known.given
+        self._give_back(known)
         given = self._give(end, most)
         if given is not None:
             known.number, known.given = number, given
             known.taken.append(given)
         return given
+
+    def _give_back(self, known: _Member) -> None:
+        for start, stop, _ in known.taken:
+            insort(self._left, Range(start, stop, True))
+        known.taken = []
 
     def _give(self, end: int, most: int) -> Range | None:
         if self._left:
@@ -78,54 +100,62 @@ class SharedOut:
         """The last range that was given to a member ends sooner: the rest is somebody else's."""
         known = self._members[member]
         whole = known.taken.pop()
-        known.given = Range(whole.start, stop, whole.is_redelivered)
+        known.given = whole._replace(stop=stop)
         known.taken.append(known.given)
         if self._next == whole.stop and not whole.is_redelivered:
             self._next = stop
         else:
-            insort(self._left, Range(stop, whole.stop, whole.is_redelivered))
+            insort(self._left, whole._replace(start=stop))
         return known.given
 
-    def skip_to(self, first: int) -> None:
-        """What is before this offset is not there any more."""
-        self._next = max(self._next, first)
-        self._left = [Range(max(each.start, first), *each[1:]) for each in self._left if each.stop > first]
-        self._advance([(self.acknowledged, first)] if first > self.acknowledged else [])
+    def skip_to(self, first: int) -> list[Range]:
+        """What is before this offset is not there any more: which of it nobody had got, and nobody will."""
+        lost, self._left = _divided(self._left, 0, first)
+        if self._next < first:
+            lost.append(Range(self._next, first))
+            self._next = first
+        self._advance(lost)
+        return lost
 
     def done(self, member: Hashable, ranges: Iterable[tuple[int, int]]) -> bool:
         """A member has done with these; whether `acknowledged` has moved."""
         known = self._members.get(member)
         if known is None:
             return False  # it was given up: others have got them
-        mine = []
+        mine: list[Range] = []
         for start, stop in ranges:
-            for taken in [each for each in known.taken if each.start <= start and stop <= each.stop]:
-                known.taken.remove(taken)
-                rest = [Range(taken.start, start, taken.is_redelivered), Range(stop, taken.stop, taken.is_redelivered)]
-                known.taken += [each for each in rest if each.start < each.stop]
-                mine.append((start, stop))
+            inside, known.taken = _divided(known.taken, start, stop)
+            mine += inside
         return self._advance(mine)
 
-    def _advance(self, ranges: Iterable[tuple[int, int]]) -> bool:
+    def _advance(self, ranges: Iterable[Range]) -> bool:
         before = self.acknowledged
-        for each in ranges:
-            insort(self._done, each)
-        while self._done and self._done[0][0] <= self.acknowledged:
-            self.acknowledged = max(self.acknowledged, self._done.pop(0)[1])
+        for start, stop, _ in ranges:
+            self._add_done(start, stop)
+        if self._done and self._done[0][0] == self.acknowledged:
+            self.acknowledged = self._done.pop(0)[1]
         return self.acknowledged > before
 
-    def left(self, member: Hashable) -> bool:
-        """A member is gone; whether it has left anything."""
+    def _add_done(self, start: int, stop: int) -> None:
+        """Joined to its neighbours: behind a slow member there may be very many."""
+        done = self._done
+        i = bisect_left(done, (start, stop))
+        if i < len(done) and done[i][0] == stop:
+            stop = done.pop(i)[1]
+        if i and done[i - 1][1] == start:
+            i -= 1
+            start = done.pop(i)[0]
+        done.insert(i, (start, stop))
+
+    def left(self, member: Hashable) -> None:
+        """A member is gone."""
         known = self._members.pop(member, None)
-        if known is None:
-            return False
-        for start, stop, _ in known.taken:
-            insort(self._left, Range(start, stop, True))
-        return bool(known.taken)
+        if known is not None:
+            self._give_back(known)
 
     def validate(self) -> None:
         """Raise AssertionError where an event is nobody's, or two parties'."""
-        held = [(e.start, e.stop) for m in self._members.values() for e in m.taken]
+        held = [(each.start, each.stop) for member in self._members.values() for each in member.taken]
         held += [(each.start, each.stop) for each in self._left] + self._done
         at = self.acknowledged
         for start, stop in sorted(held):
@@ -133,3 +163,16 @@ class SharedOut:
             assert stop > start, (start, stop)
             at = stop
         assert at == self._next, (at, self._next)
+        assert self._left == sorted(self._left), self._left
+        assert not self._done or self._done[0][0] > self.acknowledged, (self._done, self.acknowledged)
+
+
+def _divided(ranges: Iterable[Range], start: int, stop: int) -> tuple[list[Range], list[Range]]:
+    """What of these ranges lies between two offsets, and what does not; both in the order of the ranges."""
+    inside: list[Range] = []
+    outside: list[Range] = []
+    for each in ranges:
+        within, without = each.split(start, stop)
+        inside += within
+        outside += without
+    return inside, outside

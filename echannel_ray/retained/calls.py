@@ -60,6 +60,8 @@ class Join(msgspec.Struct, frozen=True, array_like=True, tag=23):
     subscription: int
     group: str | None
     start: int | str
+    done: list[tuple[int, int]] = []  # of a group: what this member has handled, of what is not acknowledged yet
+    held: list[tuple[int, int]] = []  # and what it was given by a keeper that died, and handles now
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True, tag=24):
@@ -158,12 +160,14 @@ class Fetched(msgspec.Struct, frozen=True, array_like=True, tag=42):
     slices: int = 0  # the only entry's data is to be fetched, in so many
     is_redelivered: bool = False
     delivered: list[int] = []  # for which of them somebody waits
+    acknowledged: int = 0  # of a group: all before it is done with
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag=43):
-    """What was asked for is not there any more: the log begins at `first` now."""
+    """The log begins at `first` now, and these ranges of what was to be fetched are not there any more."""
 
     first: int
+    lost: list[tuple[int, int]] = []
 
 
 class OtherLog(msgspec.Struct, frozen=True, array_like=True, tag=44):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 # A write that nobody has heard of for so long is given up, and what was staged for it.
 LEASE_SECONDS: Final = 3600.0
 _WINDOW_BYTES: Final = 8 << 20
+_MOST_SCHEMAS: Final = 64
 
 
 class _Opened:
@@ -44,8 +45,30 @@ class _Opened:
         self.definition = definition
         self.logs = RemoteLogs(endpoint, definition.channel, definition.incarnation)
         self.schema = schema_of_channel(definition)
-        self.writer = ColumnWriter(self.schema) if self.schema is not None else None
         self.publisher: Publisher | None = None
+        self._writers: dict[bytes, ColumnWriter] = {}  # by the schemas that came
+
+    def fitted(self, schema: pa.Schema) -> pa.Schema:
+        """The schema without its "may be null" where the channel's fields may not be: that is a matter of each row."""
+        type_schema = self.definition.type_schema
+        if type_schema is None:
+            return schema
+        record = types.record_of(type_schema)
+        certain = {field.name for field in record.fields if not isinstance(field.type, schemas.Optional)}
+        return pyarrow().schema([field.remove_metadata() if field.name in certain else field for field in schema])
+
+    def writer(self, schema: pa.Schema) -> ColumnWriter:
+        """What makes entries of batches with this schema; `TypeMismatch` where these are no records of the channel."""
+        key = schema.serialize().to_pybytes()
+        writer = self._writers.get(key)
+        if writer is None:
+            fitted = self.fitted(schema)
+            if self.definition.type_schema is not None:
+                types.check_producer(self.definition.channel, self.definition.type_schema, fitted)
+            writer = self._writers[key] = ColumnWriter(fitted)
+            if len(self._writers) > _MOST_SCHEMAS:
+                del self._writers[next(iter(self._writers))]
+        return writer
 
 
 class KeeperHost:
@@ -63,23 +86,30 @@ class KeeperHost:
         self, name: str, schema: pa.Schema | None = None, retain: Mapping[str, Any] | None = None
     ) -> ChannelInfo:
         """See `Host`."""
-        if schema is None and self._definition(name) is None:
+        there = self._definition(name)
+        if there is None and schema is None:
             raise LookupError(f"there is no channel {name!r}: create it with a type, or write to it first")
-        options = as_dict(None, retention_from(retain))
-        formats = known.listed(format_of(schema)) if schema is not None else {}
-        declared = types.describe(schema) if schema is not None else None
-        known_one = self._definition(name)
-        if known_one is not None and known_one.type_schema is None:
-            declared = None  # an untyped channel takes records of any type
-        definition = self._endpoint.requests.ask(OpenChannel(name, declared, options, formats))
+        if there is not None:
+            opened = self._take(there)
+            if schema is not None and there.type_schema is not None:
+                schema = opened.fitted(schema)
+        # An untyped channel takes records of any type.
+        declares = schema is not None and (there is None or there.type_schema is not None)
+        definition = self._endpoint.requests.ask(
+            OpenChannel(
+                name,
+                types.describe(schema) if declares else None,
+                as_dict(None, retention_from(retain)),
+                known.listed(format_of(schema)) if schema is not None else {},
+            )
+        )
         self._endpoint.definitions[name] = definition
         known.learn_all(definition.formats)
-        if schema is not None and declared is not None:
-            types.check_producer(name, definition.type_schema, schema)
         opened = self._take(definition)
-        if schema is not None:
-            opened.schema = opened.schema if declared is not None else schema
-            opened.writer = ColumnWriter(schema)
+        if declares:
+            types.check_producer(name, definition.type_schema, schema)
+        elif schema is not None:
+            opened.schema = schema
         retention = definition.options.get("retain")
         log = "" if retention is None else self._kept(name).shelf.store.log
         return ChannelInfo(name, opened.schema, retention is not None, bool(retention and retention["disk"]), log)
@@ -93,14 +123,23 @@ class KeeperHost:
             opened = self._opened.get(definition.channel)
             if opened is None or opened.definition.incarnation != definition.incarnation:
                 opened = self._opened[definition.channel] = _Opened(self._endpoint, definition)
+            elif opened.definition.revision < definition.revision:
+                opened.definition = definition
+                opened.schema = schema_of_channel(definition)
             return opened
 
     def _found(self, name: str) -> _Opened:
         opened = self._opened.get(name)
-        if opened is None or opened.definition.channel not in self._endpoint.definitions:
+        if opened is None or self._is_former(opened.definition):
             self.channel(name)
             opened = self._opened[name]
         return opened
+
+    def _is_former(self, definition: Definition) -> bool:
+        """Whether the channel was deleted since."""
+        with self._endpoint.lock:
+            membership = self._endpoint.memberships.get(definition.channel)
+        return membership is not None and (membership.deleted or membership.incarnation != definition.incarnation)
 
     def _kept(self, name: str) -> Kept:
         return self._keeper.kept(name)
@@ -111,17 +150,14 @@ class KeeperHost:
         if isinstance(rows, Files):
             return file_entry(rows, "", 0, time.time())
         opened = self._found(name)
-        if opened.writer is None:
-            opened.schema = rows.schema
-            opened.writer = ColumnWriter(rows.schema)
-        self._make_known(opened, opened.writer)
-        return opened.writer.entry(rows, "", 0, time.time())
+        writer = opened.writer(rows.schema)
+        self._make_known(opened, writer)
+        return writer.entry(rows, "", 0, time.time())
 
     def _make_known(self, opened: _Opened, writer: ColumnWriter) -> None:
         """Whoever gets such records has to be able to ask for their format."""
-        token = writer.format.token
         definition = opened.definition
-        if token not in definition.formats:
+        if writer.format.token not in definition.formats:
             listed = known.listed(writer.format)
             request = OpenChannel(definition.channel, None, definition.options, listed, definition.incarnation)
             opened.definition = self._endpoint.requests.ask(request)
@@ -131,9 +167,8 @@ class KeeperHost:
         opened = self._found(name)
         if "retain" in opened.definition.options:
             self._kept(name).shelf.store.append([self._entry(name, batch)])
-            return
-        publisher = self._publisher(opened)
-        publisher.publish_many(batch)
+        else:
+            self._publisher(opened).publish_many(opened.writer(batch.schema).fitting(batch))
 
     def _publisher(self, opened: _Opened) -> Publisher:
         with self._lock:
@@ -247,3 +282,10 @@ class KeeperHost:
         """End: who waits for a keeper that is away is let go."""
         for opened in self._opened.values():
             opened.logs.close()
+
+
+def pyarrow() -> Any:
+    """Imported by the first gateway: a concentrator without one does without it."""
+    import pyarrow as pa
+
+    return pa

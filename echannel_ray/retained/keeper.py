@@ -15,11 +15,11 @@ from echannel_ray import errors
 from echannel_ray.logs.directory import directory_of
 from echannel_ray.logs.entries import Bounds
 from echannel_ray.logs.store import Store
-from echannel_ray.protocol.messages import Definition, LogAddress, OpenChannel, RegisterProducer
+from echannel_ray.protocol.messages import Definition, KeptLog, LogAddress, Membership, OpenChannel, RegisterProducer
 from echannel_ray.protocol.packing import Packing
 from echannel_ray.records import known
 from echannel_ray.retained import calls
-from echannel_ray.retained.reissuing import Member, Reissuer
+from echannel_ray.retained.reissuing import Reissuer
 from echannel_ray.retained.shelf import Shelf
 from echannel_ray.runtime.calls import Answer, Caller
 from echannel_ray.runtime.crew import Errand
@@ -87,7 +87,7 @@ class Keeper:
                     channel=channel,
                 )
             if known_one is not None:
-                self._close(known_one)
+                self._discard(known_one)
             return self._open(definition, retention)
 
     def recover(self) -> None:
@@ -111,19 +111,20 @@ class Keeper:
         store = Store(str(path) if path is not None else None, bounds)
         shelf = Shelf(channel, definition.incarnation, store)
 
-        def told(members: frozenset[Member], is_deleted: bool) -> None:
-            shelf.members_are(members)
+        def told(membership: Membership, is_deleted: bool) -> None:
+            direct = [each for each in membership.consumers if not each.derived]
+            shelf.members_are({(each.endpoint, each.subscription): each.group for each in direct})
             if is_deleted:
                 endpoint.crew.submit(Errand(self._deleted, channel, definition.incarnation))
 
         records = RecordEncoder(endpoint, definition, None, False) if definition.type_schema else None
         producer = Reissuer(
             endpoint, channel, definition.incarnation, "block", _WINDOW_BYTES, Packing(), records=records,
-            store=store, told=told,
+            kept=KeptLog(store.log, shelf.opened_at), store=store, told=told,
         )  # fmt: skip
         kept = self._kept[channel] = Kept(definition, shelf, producer, path)
         try:
-            registered = RegisterProducer(channel, producer.stream.number, definition.incarnation, log=store.log)
+            registered = RegisterProducer(channel, producer.stream.number, definition.incarnation, log=producer.log)
             endpoint.installer.install(endpoint.requests.ask(registered))
         except BaseException:
             del self._kept[channel]
@@ -144,7 +145,7 @@ class Keeper:
         return path
 
     def _address(self, shelf: Shelf) -> LogAddress:
-        return LogAddress(self.endpoint.node, self.endpoint.id, shelf.store.log)
+        return LogAddress(self.endpoint.node, self.endpoint.id, shelf.store.log, shelf.opened_at)
 
     def _asked(self, message: Any, caller: Caller, answer: Answer) -> None:
         kept = self._kept.get(message.channel)
@@ -159,10 +160,14 @@ class Keeper:
             if kept is None or kept.definition.incarnation != incarnation:
                 return
             del self._kept[channel]
-            self._close(kept)
-            kept.shelf.store.delete()
-            if kept.path is not None:
-                kept.path.with_suffix(".json").unlink(missing_ok=True)
+            self._discard(kept)
+
+    def _discard(self, kept: Kept) -> None:
+        """Its channel was deleted."""
+        self._close(kept)
+        kept.shelf.store.delete()
+        if kept.path is not None:
+            kept.path.with_suffix(".json").unlink(missing_ok=True)
 
     def _close(self, kept: Kept) -> None:
         kept.producer.retire()

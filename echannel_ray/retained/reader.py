@@ -7,6 +7,7 @@ Rules:
 * A log keeps its name when its keeper is restarted, and is read on where this reader is. Another log in the place of
   one means that that one is lost; what was asked for and is gone is told to the subscription in its place.
 * A producer that found its log anew may have had events logged twice: what has come of a producer does not come again.
+* Nothing waits for a message that may never come: now and then each place is looked at that neither joins nor fetches.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from echannel_ray.errors import EChannelError, EventsMissing
 from echannel_ray.logs.entries import Entry
@@ -23,7 +24,8 @@ from echannel_ray.logs.positions import Position
 from echannel_ray.protocol.messages import LogAddress, Membership
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.retained import calls
-from echannel_ray.retained.reading import events_of, unfolded
+from echannel_ray.retained.places import Lot, Place, Seen
+from echannel_ray.retained.reading import Part, decoded, unfolded
 from echannel_ray.runtime.calls import Call, Nobody
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.mailbox import Gap, LocalGap, Mailbox, Told
@@ -37,38 +39,9 @@ WINDOW_BYTES: Final = 8 << 20
 # A log whose node has gone for this long is taken for lost.
 _PATIENCE_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 5.0
-_MOST_PRODUCERS: Final = 10_000  # whose last events are remembered
-
-
-class Place:
-    """Where this reader is in one log; stands where an event's stream would."""
-
-    def __init__(self, address: LogAddress, start: int | str) -> None:
-        self.address = address
-        self.log = address.log
-        self.start = start  # until it has joined
-        self.is_here = False  # whether the keeper knows this reader
-        self.joining = False
-        self.at = 0  # what is to be fetched next
-        self.handled = 0  # up to there all was handed out
-        self.waiting_bytes = 0
-        self.fetching = False
-        self.fetches = 0
-        self.done: list[tuple[int, int]] = []
-        self.parts: list[bytes] = []  # of an entry that comes in slices
-        self.has_missed = False  # something that was forgotten: what is between is told already
-        self.lost_at = 0.0  # when its keeper went, and nobody took its place
-
-    def was_asked_by(self, call: Call) -> bool:
-        """Whether a call went to the keeper that the log has now."""
-        return (call.node, call.endpoint) == (self.address.node, self.address.endpoint)
-
-
-class Lot(NamedTuple):
-    """Where an item of the mailbox comes from: its `reception`. The item's mark is the offset of its first event."""
-
-    place: Place
-    producer: str
+# A fetch may wait for long, and what loses it mostly tells: to repeat it often would keep idle readers busy.
+_REPEAT_FETCH_SECONDS: Final = 5.0
+_LEAVE_SECONDS: Final = 5.0
 
 
 class LogReader:
@@ -79,10 +52,12 @@ class LogReader:
         self._mailbox = mailbox
         self._start = start
         self._skips_missing = skips_missing
+        # Taken around the endpoint's, never within it.
         self._lock = threading.RLock()
         self._joined_all = threading.Condition(self._lock)
         self._places: dict[str, Place] = {}
-        self._seen: dict[str, int] = {}  # producers: the last number that has come
+        self._seen = Seen()
+        self._refusal: EChannelError | None = None
         self._has_begun = False
         self._closed = False
         self._timer = endpoint.timers.add(_LOOK_SECONDS, self._look_around)
@@ -90,12 +65,14 @@ class LogReader:
     # ---- logs come and go ----
 
     def begin(self, membership: Membership, deadline: float | None) -> None:
-        """Read the channel's logs from where was said; what is added later is read from its beginning."""
+        """Read the channel's logs from where was said; of one that is added later what is added to it."""
         with self._lock:
             for address in membership.logs:
-                self._places[address.log] = Place(address, self._start_in(address.log))
-            for place in self._places.values():
+                place = self._places[address.log] = Place(address, self._start_in(address.log, self._start))
                 self._join(place)
+            for log in self._marks.keys() - self._places.keys():  # gone, or its keeper is being restarted
+                self._places[log] = Place(LogAddress(0, 0, log), self._marks[log])
+                self._places[log].went_away()
             self._has_begun = True
         with self._endpoint.lock:
             newest = self._endpoint.memberships.get(membership.channel, membership)
@@ -104,17 +81,22 @@ class LogReader:
         self._endpoint.crew.step_aside()
         with self._joined_all:
             # One whose keeper dies now comes back, or is taken out.
-            while any(not place.is_here for place in self._places.values()):
+            while any(not place.is_here and not place.away_since for place in self._places.values()):
+                if self._refusal is not None:
+                    raise self._refusal
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError(f"the logs of channel {self._mailbox.channel!r} did not answer in time")
-                self._joined_all.wait(min(_LOOK_SECONDS, left or _LOOK_SECONDS))
+                self._joined_all.wait(_LOOK_SECONDS if left is None else min(_LOOK_SECONDS, left))
                 self._endpoint.check_usable()
 
-    def _start_in(self, log: str) -> int | str:
-        if isinstance(self._start, str):
-            return self._start
-        return dict(self._start.marks).get(log, 0)
+    @property
+    def _marks(self) -> dict[str, int]:
+        return {} if isinstance(self._start, str) else dict(self._start.marks)
+
+    def _start_in(self, log: str, otherwise: int | str | Position) -> int | str:
+        """Where to begin in a log: at its mark, if there are marks, and what has none came after them."""
+        return otherwise if isinstance(otherwise, int | str) else self._marks.get(log, 0)
 
     def logs_are(self, logs: Sequence[LogAddress]) -> None:
         """See `Source`."""
@@ -128,103 +110,109 @@ class LogReader:
             for log, address in here.items():
                 place = self._places.get(log)
                 if place is None:
-                    later = "earliest" if isinstance(self._start, str) else self._start_in(log)
-                    place = self._places[log] = Place(address, later)
+                    # An old log whose keeper was away: what is new began with its return.
+                    later = address.since if self._start == "new" else self._start
+                    place = self._places[log] = Place(address, self._start_in(log, later))
                 elif place.address != address:  # its keeper was restarted
                     place.address = address
-                    place.is_here = place.fetching = place.joining = False
-                    place.start = place.at
-                place.lost_at = 0.0
+                    place.restart()
+                place.away_since, place.is_lost = 0.0, False
                 self._go_on(place)
-            nodes = {address.node: address.log for address in logs}
+            nodes = {address.node for address in logs}
             for place in [each for each in self._places.values() if each.log not in here]:
-                place.lost_at = place.lost_at or time.monotonic()
-                if place.address.node in nodes:
+                place.went_away()
+                if place.address.node in nodes:  # that node has another one now
+                    del self._places[place.log]
                     self._lose(place)
+            self._joined_all.notify_all()
 
     def _look_around(self) -> None:
         now = time.monotonic()
         with self._lock:
-            for place in [*self._places.values()]:
-                if place.lost_at and now - place.lost_at > _PATIENCE_SECONDS:
+            for place in self._places.values() if self._has_begun and not self._closed else ():
+                if not place.away_since:
+                    self._go_on(place)
+                elif not place.is_lost and now - place.away_since > _PATIENCE_SECONDS:
                     self._lose(place)
 
     def _lose(self, place: Place) -> None:
-        del self._places[place.log]
-        self._joined_all.notify_all()
-        self._tell_missing(place, None)
+        if not place.is_lost:
+            place.is_lost = True
+            place.restart()
+            self._tell_missing(place, place.at, None)
 
-    def _tell_missing(self, place: Place, until: int | None) -> None:
-        """What is between where this reader is and that offset is gone."""
+    def _tell_missing(
+        self, place: Place, first: int, stop: int | None, why: str = "the retention's bounds are past it"
+    ) -> None:
+        """Events of a log, up to an offset or all that came, are gone."""
         channel = self._mailbox.channel
-        place.has_missed = True
-        if until is not None:
-            self._mailbox.counters.dropped += until - place.at
+        self._seen.missed(place)
+        if stop is not None:
+            self._mailbox.counters.dropped += stop - first
         if self._skips_missing:
             return
-        what = f"events {place.at} to {until - 1}" if until is not None else f"what came from event {place.at} on"
-        why = "the retention's bounds are past it" if until is not None else "it was lost with its node or process"
-        error = EventsMissing(
+        what = f"events {first} to {stop - 1}" if stop is not None else f"what came from event {first} on"
+        why = why if stop is not None else "it was lost with its node or process"
+        missing = EventsMissing(
             f"{what} of log {place.log} of channel {channel!r} are gone, since {why}: retain more, read faster, or "
             'subscribe with on_missing="skip"',
-            channel=channel, log=place.log, first=place.at, last=None if until is None else until - 1,
+            channel=channel, log=place.log, first=first, last=None if stop is None else stop - 1,
         )  # fmt: skip
+        self._tell(missing)
+
+    def _tell(self, error: EChannelError) -> None:
         with self._endpoint.lock:
             self._mailbox.offer(Told(error))
 
-    # ---- joining and fetching ----
+    # ---- asking the keepers ----
 
-    def _join(self, place: Place) -> Call:
-        place.joining = True
-        mailbox = self._mailbox
-        message = calls.Join(mailbox.channel, place.log, mailbox.number, mailbox.group, place.start)
-        return self._endpoint.calls.begin(
-            place.address.node, place.address.endpoint, message, lambda call: self._answered(self._joined, place, call)
-        )
+    def _ask(self, place: Place, message: Any, then: Callable[[Place, Any], None], **how: float) -> None:
+        attempt = place.attempt
 
-    def _answered(self, then: Any, place: Place, call: Call) -> None:
-        """On the thread that reads the link, so not here: what follows takes locks and calls."""
-        self._endpoint.crew.submit(Errand(self._guarded, then, place, call))
+        def answered(call: Call) -> None:
+            # On the thread that reads the link, so not here: what follows takes locks and calls.
+            self._endpoint.crew.submit(Errand(self._answered, place, attempt, call, then))
 
-    def _guarded(self, then: Any, place: Place, call: Call) -> None:
         try:
-            then(place, call)
+            address = place.address
+            self._endpoint.calls.begin(address.node, address.endpoint, message, answered, **how)
         except EChannelError as error:
             logger.debug("reading channel %r: %s", self._mailbox.channel, error)  # this process leaves
 
-    def _joined(self, place: Place, call: Call) -> None:
+    def _answered(self, place: Place, attempt: int, call: Call, then: Callable[[Place, Any], None]) -> None:
         with self._lock:
-            if self._closed or place.is_here or not place.was_asked_by(call):
+            if self._closed or place.attempt != attempt:
                 return
             answer = self._answer(place, call)
-            if isinstance(answer, calls.Joined):
-                place.joining = False
-                place.is_here = True
-                if isinstance(place.start, str) or self._mailbox.group is not None:
-                    place.at = place.handled = answer.start
-                else:
-                    place.at = place.handled = place.start
-                place.start = place.at
-                self._joined_all.notify_all()
-                self._fetch(place)
+        if answer is not None:
+            then(place, answer)
 
     def _answer(self, place: Place, call: Call) -> Any:
-        """What came; None where there is nobody to ask, until the manager says where the log is now."""
+        """What came; None where it was nothing to go on with."""
         try:
             answer = call.result()
-        except Nobody:
-            place.is_here = place.fetching = place.joining = False
+        except Nobody:  # the manager says where the log is now
+            place.restart()
             return None
+        except EChannelError as error:
+            answer = calls.Unlogged(str(error))
         if isinstance(answer, calls.OtherLog):
-            place.is_here = place.fetching = place.joining = False
-            if answer.log == place.log:  # its keeper was restarted
-                place.start = place.at
+            place.restart()
+            if answer.log == place.log:  # its keeper was restarted, or took us for dead
                 self._join(place)
             return None
-        if isinstance(answer, calls.Unlogged):
-            error = EChannelError(f"channel {self._mailbox.channel!r} can't be read: {answer.reason}")
-            with self._endpoint.lock:
-                self._mailbox.offer(Told(error))
+        if isinstance(answer, calls.Unlogged):  # asked again when we look around
+            place.restart()
+            refusal = EChannelError(
+                f"channel {self._mailbox.channel!r} can't be read now: {answer.reason}; see to the disk of node "
+                f"{place.address.node:016x}, on which its log {place.log} is",
+                channel=self._mailbox.channel,
+            )
+            if isinstance(place.start, str):
+                self._refusal = refusal
+                self._joined_all.notify_all()
+            self._tell(refusal)
+            return None
         return answer
 
     def _go_on(self, place: Place) -> None:
@@ -233,6 +221,19 @@ class LogReader:
         elif not place.joining:
             self._join(place)
 
+    def _join(self, place: Place) -> None:
+        place.joining = True
+        mailbox = self._mailbox
+        done = [*place.told, *place.done]
+        message = calls.Join(mailbox.channel, place.log, mailbox.number, mailbox.group, place.start, done, place.held)
+        self._ask(place, message, self._joined)
+
+    def _joined(self, place: Place, answer: calls.Joined) -> None:
+        with self._lock:
+            place.joined(answer.start, self._mailbox.group is not None)
+            self._joined_all.notify_all()
+            self._fetch(place)
+
     def _fetch(self, place: Place) -> None:
         mailbox = self._mailbox
         room = WINDOW_BYTES - place.waiting_bytes if mailbox.group is None else not place.waiting_bytes
@@ -240,97 +241,114 @@ class LogReader:
             return
         place.fetching = True
         place.fetches += 1
+        place.given = (0, 0)
         done, place.done = place.done, []
+        place.told += done
         message = calls.Fetch(
             mailbox.channel, place.log, mailbox.number, place.at, calls.MAX_CALL_BYTES, mailbox.group, done,
             place.fetches,
         )  # fmt: skip
-        self._endpoint.calls.begin(
-            place.address.node, place.address.endpoint, message, lambda call: self._answered(self._fetched, place, call)
-        )
+        self._ask(place, message, self._fetched, repeat_seconds=_REPEAT_FETCH_SECONDS)
 
-    def _fetched(self, place: Place, call: Call) -> None:
+    def _fetched(self, place: Place, answer: calls.Fetched | calls.Gone) -> None:
         with self._lock:
-            if self._closed or not place.was_asked_by(call):
-                return
-            answer = self._answer(place, call)
             if isinstance(answer, calls.Gone):
+                for first, stop in answer.lost:
+                    self._tell_missing(place, first, stop)
+                if self._mailbox.group is None:
+                    place.at = max(place.at, answer.first)
                 place.fetching = False
-                if self._mailbox.group is None and answer.first > place.at:
-                    self._tell_missing(place, answer.first)
-                    place.at = answer.first
-                elif self._mailbox.group is not None:
-                    self._tell_missing(place, max(place.at, answer.first))
-                    place.at = answer.first
                 self._fetch(place)
-            elif isinstance(answer, calls.Fetched):
-                if answer.slices:
-                    place.parts = []
-                    self._fetch_slice(place, answer)
-                else:
-                    self._take(place, answer, answer.entries)
+                return
+            if answer.slices:
+                place.parts = []
+                self._fetch_slice(place, answer)
+                return
+        self._take(place, answer, answer.entries)
 
     def _fetch_slice(self, place: Place, fetched: calls.Fetched) -> None:
-        at = sum(map(len, place.parts))
-        message = calls.FetchSlice(self._mailbox.channel, place.log, fetched.entries[0].first, at)
+        about = fetched.entries[0]
 
-        def sliced(place: Place, call: Call) -> None:
+        def sliced(place: Place, answer: calls.Sliced | calls.Gone) -> None:
             with self._lock:
-                answer = self._answer(place, call)
-                if isinstance(answer, calls.Sliced):
-                    place.parts.append(answer.data)
-                    if len(place.parts) < fetched.slices:
-                        self._fetch_slice(place, fetched)
-                        return
-                    about = fetched.entries[0]
-                    parts, place.parts = place.parts, []
-                    entry = Entry(
-                        about.first, about.count, about.kind, about.token, b"".join(parts), about.producer,
-                        about.sequence, about.published_at,
-                    )  # fmt: skip
-                    self._take(place, fetched, [entry])
-                elif isinstance(answer, calls.Gone):
+                if isinstance(answer, calls.Gone):
                     place.fetching = False
                     self._fetch(place)
+                    return
+                place.parts.append(answer.data)
+                if len(place.parts) < fetched.slices:
+                    self._fetch_slice(place, fetched)
+                    return
+                parts, place.parts = place.parts, []
+            self._take(place, fetched, [calls.with_data(about, b"".join(parts))])
 
-        self._endpoint.calls.begin(
-            place.address.node, place.address.endpoint, message, lambda call: self._answered(sliced, place, call)
-        )
+        at = sum(map(len, place.parts))
+        self._ask(place, calls.FetchSlice(self._mailbox.channel, place.log, about.first, at), sliced)
+
+    # ---- what has come ----
 
     def _take(self, place: Place, fetched: calls.Fetched, entries: Sequence[Entry]) -> None:
-        items = [item for entry in entries for part in unfolded(entry) for item in self._items(place, part, fetched)]
-        place.at = fetched.stop
-        place.fetching = False
-        place.waiting_bytes += sum(item.size_bytes for item in items if isinstance(item, Delivered))
-        if not items:
-            if self._mailbox.group is not None:
-                place.done.append((fetched.start, fetched.stop))
-            place.handled = max(place.handled, fetched.stop) if not place.waiting_bytes else place.handled
-        # With the reader's lock held, so that they come in order.
-        with self._endpoint.lock:
-            for item in items:
-                self._mailbox.offer(item)
-        self._fetch(place)
+        attempt = place.attempt
+        # Without the lock: code of the user's may run in it.
+        parts = [part for entry in entries for part in self._parts(place, entry, fetched)]
+        with self._lock:
+            if self._closed or place.attempt != attempt:
+                return
+            items = [item for part in parts for item in self._items(place, part, fetched)]
+            self._note_taken(place, fetched, [item for item in items if isinstance(item, Delivered)])
+            # With the reader's lock held, so that they come in order.
+            with self._endpoint.lock:
+                for item in items:
+                    self._mailbox.offer(item)
+            self._fetch(place)
 
-    def _items(self, place: Place, entry: Entry, fetched: calls.Fetched) -> Iterator[Delivered | LocalGap]:
-        start, stop = max(entry.first, fetched.start), min(entry.next, fetched.stop)
+    def _parts(self, place: Place, entry: Entry, fetched: calls.Fetched) -> list[Part]:
+        """The events of an entry that are meant, as a mailbox takes them."""
+        parts = []
+        try:
+            for each in unfolded(entry):
+                start, stop = max(each.first, fetched.start), min(each.next, fetched.stop)
+                if start < stop:
+                    parts.append(decoded(each, start, stop, self._endpoint))
+        except OSError as error:
+            start, stop = max(entry.first, fetched.start), min(entry.next, fetched.stop)
+            with self._lock:
+                self._tell_missing(place, start, stop, f"the file that holds them can't be read ({error})")
+            return []
+        return parts
+
+    def _items(self, place: Place, part: Part, fetched: calls.Fetched) -> Iterator[Delivered | LocalGap]:
+        entry, start, stop, kind, events = part
+        begin = start
         if self._mailbox.group is None and entry.producer:
-            seen = self._seen.pop(entry.producer, None)
-            sequence = entry.sequence + start - entry.first
-            if seen is not None and seen >= sequence:  # it was logged again, in another log than before
-                start = min(stop, start + seen - sequence + 1)
-            elif seen is not None and seen + 1 < sequence and not place.has_missed:
-                yield LocalGap(Gap(entry.producer, seen + 1, sequence - 1))
-            self._seen[entry.producer] = max(seen or 0, entry.sequence + stop - entry.first - 1)
-            if len(self._seen) > _MOST_PRODUCERS:
-                del self._seen[next(iter(self._seen))]
-        if start < stop:
-            kind, events = events_of(entry, start, stop)
+            begin, gap = self._seen.sort_out(place, entry, start, stop)
+            if gap is not None:
+                yield LocalGap(Gap(entry.producer, *gap))
+        if begin < stop:
             place_of_it: Any = Lot(place, entry.producer)
             yield Delivered(
-                place_of_it, entry.sequence + start - entry.first, events, start, max(1, len(entry.data)),
-                fetched.is_redelivered, stop if stop - 1 in fetched.delivered else 0, 0, entry.published_at, 0, kind,
+                place_of_it, entry.sequence + begin - entry.first, events[begin - start :], begin,
+                max(1, len(entry.data)), fetched.is_redelivered, int(stop - 1 in fetched.delivered), 0,
+                entry.published_at, 0, kind,
             )  # fmt: skip
+
+    def _note_taken(self, place: Place, fetched: calls.Fetched, items: Sequence[Delivered]) -> None:
+        place.at = fetched.stop
+        place.fetching = False
+        place.given = (fetched.start, fetched.stop)
+        place.acknowledged(fetched.acknowledged)
+        if not items and not place.waiting_bytes:
+            place.handled = max(place.handled, fetched.stop)
+        place.waiting_bytes += sum(item.size_bytes for item in items)
+        at = fetched.start
+        for start, stop in [*((item.mark, item.mark + len(item.events)) for item in items), (fetched.stop, 0)]:
+            if at < start and self._mailbox.group is not None:  # what can't be read is done with
+                place.done.append((at, start))
+            at = stop
+        ends = {item.mark + len(item.events) - 1 for item in items}
+        for offset in fetched.delivered:
+            if offset not in ends:
+                self._report(place, offset, b"")  # it came before, by another log
 
     # ---- what the mailbox asks and tells: see `Source` ----
 
@@ -346,14 +364,16 @@ class LogReader:
             if self._mailbox.group is not None and stop > item.mark:
                 place.done.append((item.mark, stop))
             if item.delivery:
-                self._report(place, item, outcome)
+                self._report(place, item.mark + events - 1, outcome)
             self._fetch(place)
 
-    def _report(self, place: Place, item: Delivered, outcome: bytes) -> None:
+    def _report(self, place: Place, offset: int, outcome: bytes) -> None:
         mailbox = self._mailbox
-        offset = item.mark + len(item.events) - 1
         message = calls.Handled(mailbox.channel, place.log, mailbox.number, offset, outcome)
-        self._endpoint.calls.begin(place.address.node, place.address.endpoint, message, lambda call: None)
+        try:
+            self._endpoint.calls.begin(place.address.node, place.address.endpoint, message, lambda call: None)
+        except EChannelError as error:
+            logger.debug("reading channel %r: %s", mailbox.channel, error)  # this process leaves
 
     def position(self, item: Delivered, count: int) -> Position:
         """See `Source`."""
@@ -376,7 +396,7 @@ class LogReader:
             self._closed = True
         self._endpoint.timers.remove(self._timer)
 
-    def leave(self) -> None:
+    def leave(self, timeout: float | None = None) -> None:
         """Tell the keepers, of a group's member also what it has handled."""
         mailbox = self._mailbox
         with self._lock:
@@ -386,5 +406,6 @@ class LogReader:
                 for place in self._places.values() if place.is_here
             ]  # fmt: skip
         pending = [self._endpoint.calls.begin(*message) for message in messages]
+        deadline = time.monotonic() + (_LEAVE_SECONDS if timeout is None else min(timeout, _LEAVE_SECONDS))
         for call in pending:
-            self._endpoint.calls.wait(call, time.monotonic() + _LOOK_SECONDS)
+            self._endpoint.calls.wait(call, deadline)

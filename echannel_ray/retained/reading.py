@@ -3,24 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from echannel_ray.formats.events import PLAIN, RECORD
-from echannel_ray.formats.packs import PackBody, decode_events
+from echannel_ray.formats.packs import MalformedPack, PackBody, decode_events
 from echannel_ray.logs.entries import FILE, Entry
 from echannel_ray.protocol.kinds import BLOCK, Block, typed
+from echannel_ray.runtime.mailbox import PECULIAR, undecodable
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.endpoint import Endpoint
 
 _payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
+class Part(NamedTuple):
+    """Events `start` to `stop - 1` of an entry, as a mailbox takes them."""
+
+    entry: Entry
+    start: int
+    stop: int
+    kind: int
+    events: Any
+
+
+def decoded(entry: Entry, start: int, stop: int, endpoint: Endpoint) -> Part:
+    """Those of an entry's events that lie between two offsets. What can't be read is `Undecodable`."""
+    try:
+        kind, events = events_of(entry, start, stop)
+    except Exception as error:  # an entry is checked by nobody before it is logged
+        kind, events = PLAIN, undecodable(error, stop - start)
+    if kind == PLAIN and not PECULIAR.isdisjoint(map(type, events)):
+        endpoint.peculiar_seen = True
+    return Part(entry, start, stop, kind, events)
+
+
 def events_of(entry: Entry, start: int, stop: int) -> tuple[int, Any]:
-    """Those of an entry's events that lie between two offsets, as a mailbox takes them: their kind, and the events."""
+    """Those of an entry's events that lie between two offsets: their kind, and the events."""
     begin, end = max(0, start - entry.first), min(entry.count, stop - entry.first)
     if entry.kind == BLOCK:
         return typed(BLOCK, entry.token), Block(entry.data, entry.count, begin, end)
     payloads = _payloads(entry.data)[begin:end]
+    if len(payloads) != end - begin:
+        raise MalformedPack(f"an entry of {entry.count} events has {begin + len(payloads)}")
     if entry.kind == RECORD:
         return typed(RECORD, entry.token), payloads
     if entry.kind == PLAIN:

@@ -12,10 +12,10 @@ import msgspec
 
 from echannel_ray import errors
 from echannel_ray.formats.events import OVERHEAD_BYTES
-from echannel_ray.logs.entries import Entry
+from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.logs.store import Store
 from echannel_ray.protocol.kinds import BLOCK, typed
-from echannel_ray.protocol.messages import Membership
+from echannel_ray.protocol.messages import KeptLog, Membership
 from echannel_ray.records import known
 from echannel_ray.retained.reading import unfolded
 from echannel_ray.runtime.bulk import publish_blocks
@@ -29,17 +29,16 @@ _WAIT_SECONDS: Final = 1.0
 _BATCH_BYTES: Final = 1 << 20
 _payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
-Member = tuple[int, int]
-
 
 class Reissuer(Publisher):
     """A producer beside a log: it publishes what is logged, from the moment on at which somebody derives from it."""
 
     def __init__(
-        self, *arguments: Any, store: Store, told: Callable[[frozenset[Member], bool], None], **keywords: Any
+        self, *arguments: Any, kept: KeptLog, store: Store, told: Callable[[Membership, bool], None], **keywords: Any
     ) -> None:
+        """`told` is called with each membership, and whether the channel was deleted."""
         super().__init__(*arguments, **keywords)
-        self.log = store.log
+        self.log = kept
         self._store = store
         self._told = told
         self._thread: threading.Thread | None = None
@@ -47,8 +46,7 @@ class Reissuer(Publisher):
     def apply(self, membership: Membership) -> None:
         """See `Publisher`. Who reads the log itself gets nothing from here."""
         is_other = membership.incarnation != self.incarnation
-        members = frozenset((each.endpoint, each.subscription) for each in membership.consumers)
-        self._told(members, membership.deleted or is_other)
+        self._told(membership, membership.deleted or is_other)
         derived = tuple(each for each in membership.consumers if each.derived)
         super().apply(replace(membership, consumers=derived))
         if membership.derived and self._thread is None and not self.stream.deleted:
@@ -62,17 +60,35 @@ class Reissuer(Publisher):
             while not self.stream.closed and not self.stream.deleted and not self.endpoint.closed:
                 if not self._store.wait(at, _WAIT_SECONDS):
                     continue
+                end = self._store.next  # before the look at the branches: one that is made now wants what comes now
                 if not self.has_branches:
-                    at = self._store.next
+                    at = end
                     continue
-                for entry in self._store.read(max(at, self._store.first), _BATCH_BYTES):
-                    for part in unfolded(entry):
-                        self._publish(part, max(0, at - part.first))
-                    at = entry.next
+                at = self._publish_from(at)
         except errors.EChannelError as error:
             logger.debug("channel %r: %s", self.channel, error)  # deleted, or this process leaves
         except Exception:
             logger.exception("what is derived from the log of channel %r gets nothing any more", self.channel)
+
+    def _publish_from(self, at: int) -> int:
+        try:
+            entries = self._store.read(at, _BATCH_BYTES)
+        except Missing as missing:
+            logger.warning(
+                "channel %r: events %d to %d are gone before modulators have seen them: retain more, or see that their "
+                "consumers keep up", self.channel, at, self._store.first - 1,
+            )  # fmt: skip
+            with self._lock:
+                self.stream.dropped += self._store.first - at
+            return missing.next or self._store.first
+        for entry in entries:
+            try:
+                for part in unfolded(entry):
+                    self._publish(part, max(0, at - part.first))
+            except OSError:
+                logger.exception("channel %r: a file that its log stands for can't be read", self.channel)
+            at = entry.next
+        return at
 
     def _publish(self, entry: Entry, skipped: int) -> None:
         kind = typed(entry.kind, entry.token)

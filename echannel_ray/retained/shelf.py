@@ -1,17 +1,19 @@
 """One log at its keeper: what producers add, what readers get, and who has handled what was delivered.
 
 One thread does all of it, in the order in which it was asked: so what a producer said first is logged first.
+Whatever is asked is answered, be it that this log is not here any more: else the call would be repeated for good.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from echannel_ray.logs.entries import Entry, Missing, NewEntry
 from echannel_ray.logs.store import Store
@@ -24,11 +26,26 @@ logger = logging.getLogger(__name__)
 Member: TypeAlias = tuple[int, int]  # (endpoint, subscription)
 _LOOK_SECONDS: Final = 1.0  # how often age, leases and marks are looked after
 _MARKS_SECONDS: Final = 7 * 86400.0
-_OUTCOMES_SECONDS: Final = 600.0  # for which the outcome of a delivery is kept for who asks again
+_MOST_MARKS: Final = 10_000  # that are remembered here; all of them are in the store
+_OUTCOMES_SECONDS: Final = 10.0  # for which the outcome of a delivery is kept for who asks again
+_PARTS_SECONDS: Final = 60.0  # for which what came too early, or is a part, waits for what belongs to it
+_RETURN_SECONDS: Final = 5.0  # for which a group waits for those who were its members before a restart
 _LET_GO: Final = b"\0"
+_DIED: Final = b"its process died, or its node did"
+_LOST: Final = b"the retention's bounds were past it before it came to this consumer"
 _MOST_TO_A_MEMBER: Final = 1024
 _STOP: Final = object()
 _GROWN: Final = object()
+
+
+_NOT_HERE: Final = calls.OtherLog("")
+
+
+@dataclass(frozen=True)
+class _Members:
+    """As a job: who consumes the channel now."""
+
+    groups: Mapping[Member, str | None]
 
 
 @dataclass
@@ -49,6 +66,22 @@ class _Delivered:
     ended_at: float = 0.0
 
 
+@dataclass
+class _Parts:
+    """Of a large event, ahead of its `Append`."""
+
+    came_at: float
+    data: dict[int, bytes] = field(default_factory=dict)
+
+
+class _Early(NamedTuple):
+    """What has to wait for what its producer said before it."""
+
+    came_at: float
+    message: calls.Append
+    answer: Answer
+
+
 class Shelf:
     """One per log that is kept here."""
 
@@ -56,15 +89,21 @@ class Shelf:
         self.channel = channel
         self.incarnation = incarnation
         self.store = store
+        self.opened_at = store.next  # what is before that was there before
         self.appended_entries = 0
         self.read_entries = 0
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._marks: dict[str, int] = {}
-        self._early: dict[tuple[str, int], tuple[calls.Append, Answer]] = {}  # (producer, what has to come before)
-        self._slices: dict[tuple[str, int], dict[int, bytes]] = {}
+        self._early: dict[tuple[str, int], list[_Early]] = {}  # by producers and what has to come before
+        self._parts: dict[tuple[str, int], _Parts] = {}
+        self._members: Mapping[Member, str | None] = {}  # who consumes the channel itself, and in which group
         self._readers: dict[Member, _Reader] = {}
         self._groups: dict[str, SharedOut] = {}
         self._delivered: dict[tuple[str, int], _Delivered] = {}
+        self._awaited: dict[int, _Delivered] = {}  # of these, those that some have not handled yet; by their offsets
+        self._large: Entry | None = None  # which is being read in slices
+        self._returned_by = time.monotonic() + _RETURN_SECONDS
+        self._closed = False
         self._deadline = 0.0
         self._actions: dict[type, Callable[[Any, Caller, Answer], None]] = {
             calls.Append: self._append,
@@ -88,10 +127,12 @@ class Shelf:
     def ask(self, message: Any, caller: Caller, answer: Answer) -> None:
         """A call has come; it is answered later."""
         self._jobs.put((message, caller, answer))
+        if self._closed:
+            self._turn_away_rest()
 
-    def members_are(self, members: frozenset[Member]) -> None:
-        """Who consumes the channel now: a reader that is none of these has died."""
-        self._jobs.put(members)
+    def members_are(self, members: Mapping[Member, str | None]) -> None:
+        """Who consumes the channel now, and in which group: a reader that is none of these has died."""
+        self._jobs.put(_Members(members))
 
     def _grown(self) -> None:
         if threading.current_thread() is not self._thread:
@@ -101,7 +142,22 @@ class Shelf:
         """End; what was asked and not answered will be asked of a successor."""
         self._jobs.put(_STOP)
         self._thread.join()
+        self._closed = True
+        self._turn_away_rest()
+        waiting = [each.answer for several in self._early.values() for each in several]
+        waiting += [reader.fetch[1] for reader in self._readers.values() if reader.fetch is not None]
+        waiting += [each.asked for each in self._delivered.values() if each.asked is not None]
+        for answer in waiting:
+            answer(_NOT_HERE)
         self.store.close()
+
+    def _turn_away_rest(self) -> None:
+        """After the thread has ended."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                job = self._jobs.get_nowait()
+                if isinstance(job, tuple):
+                    job[2](_NOT_HERE)
 
     # ---- the thread ----
 
@@ -115,8 +171,8 @@ class Shelf:
                     self._look_after(time.time())
                 elif job is _GROWN:
                     self._serve_waiting()
-                elif isinstance(job, frozenset):
-                    self._members_are(job)
+                elif isinstance(job, _Members):
+                    self._members_are(job.groups)
                 else:
                     message, caller, answer = job
                     self._perform(message, caller, answer)
@@ -124,11 +180,13 @@ class Shelf:
                 logger.exception("the log of channel %r goes on after an error", self.channel)
 
     def _next_job(self) -> Any:
-        try:
-            return self._jobs.get(timeout=max(0.0, self._deadline - time.monotonic()))
-        except queue.Empty:
-            self._deadline = time.monotonic() + _LOOK_SECONDS
-            return None
+        """None when it is time to look after things, however much there is to do."""
+        left = self._deadline - time.monotonic()
+        if left > 0:
+            with contextlib.suppress(queue.Empty):
+                return self._jobs.get(timeout=left)
+        self._deadline = time.monotonic() + _LOOK_SECONDS
+        return None
 
     def _perform(self, message: Any, caller: Caller, answer: Answer) -> None:
         if message.log != self.store.log:
@@ -139,15 +197,32 @@ class Shelf:
         except Missing as missing:
             answer(calls.Gone(missing.next or 0))
         except Exception as error:  # the disk is full, say: who asked decides
-            logger.exception("the log of channel %r", self.channel)
-            answer(calls.Unlogged(f"{type(error).__name__}: {error}"))
+            answer(self._unlogged(error))
+
+    def _unlogged(self, error: Exception) -> calls.Unlogged:
+        logger.error("the log of channel %r can't be used: %r", self.channel, error, exc_info=error)
+        return calls.Unlogged(f"{type(error).__name__}: {error}")
 
     def _look_after(self, now: float) -> None:
+        self._large = None
+        self._forget_parts(now)
+        self._serve_waiting()  # nobody is waited for for good
+        for key in [key for key, each in self._delivered.items() if 0 < each.ended_at < now - _OUTCOMES_SECONDS]:
+            del self._delivered[key]
+        if len(self._marks) > _MOST_MARKS:
+            self._marks.clear()
         self.store.end_leases(now)
         self.store.trim(now)
         self.store.forget_marks(_MARKS_SECONDS, now)
-        for key in [key for key, each in self._delivered.items() if 0 < each.ended_at < now - _OUTCOMES_SECONDS]:
-            del self._delivered[key]
+
+    def _forget_parts(self, now: float) -> None:
+        """Their producer has died, or will say all again."""
+        before = now - _PARTS_SECONDS
+        for place in [place for place, parts in self._parts.items() if parts.came_at < before]:
+            del self._parts[place]
+        for key in [key for key, several in self._early.items() if several[0].came_at < before]:
+            for each in self._early.pop(key):
+                each.answer(calls.Unlogged("what its producer had said before it never came"))
 
     # ---- producers ----
 
@@ -162,7 +237,8 @@ class Shelf:
             answer(calls.Appended(mark))
             return
         if message.after > mark:
-            self._early[message.producer, message.after] = message, answer
+            early = _Early(time.time(), message, answer)
+            self._early.setdefault((message.producer, message.after), []).append(early)
             return
         entries = self._whole(message)
         if entries is None:
@@ -175,18 +251,19 @@ class Shelf:
             self._expect(message, first + sum(entry.count for entry in entries) - 1)
         answer(calls.Appended(message.last))
         self._serve_waiting()
-        following = self._early.pop((message.producer, message.last), None)
-        if following is not None:
-            self._perform(following[0], caller, following[1])
+        for following in self._early.pop((message.producer, message.last), []):
+            self._perform(following.message, caller, following.answer)
 
     def _slice(self, message: calls.Slice, caller: Caller, answer: Answer) -> None:
-        self._slices.setdefault((message.producer, message.last), {})[message.number] = message.data
+        parts = self._parts.setdefault((message.producer, message.last), _Parts(0.0))
+        parts.came_at = time.time()
+        parts.data[message.number] = message.data
         answer(calls.Done())
 
     def _whole(self, message: calls.Append) -> list[NewEntry] | None:
         if not message.slices:
             return message.entries
-        parts = self._slices.pop((message.producer, message.last), {})
+        parts = self._parts.pop((message.producer, message.last), _Parts(0.0)).data
         if len(parts) < message.slices:
             return None
         data = b"".join(parts[number] for number in range(message.slices))
@@ -195,10 +272,11 @@ class Shelf:
     # ---- deliveries ----
 
     def _expect(self, message: calls.Append, offset: int) -> None:
-        waiting: set[Member | str] = {each for each, reader in self._readers.items() if reader.group is None}
-        waiting |= {name for name, group in self._groups.items() if group.members}
-        delivered = _Delivered(offset, waiting)
-        self._delivered[message.producer, message.last] = delivered
+        # Also those who have not come yet to a keeper that was just started.
+        groups = {**{member: reader.group for member, reader in self._readers.items()}, **self._members}
+        delivered = _Delivered(offset, {_consumer(member, group) for member, group in groups.items()})
+        self._delivered[message.producer, message.last] = self._awaited[offset] = delivered
+        self._tell_outcome(delivered)
 
     def _await(self, message: calls.Await, caller: Caller, answer: Answer) -> None:
         delivered = self._delivered.get((message.producer, message.last))
@@ -211,6 +289,7 @@ class Shelf:
     def _tell_outcome(self, delivered: _Delivered) -> None:
         if delivered.waiting:
             return
+        self._awaited.pop(delivered.offset, None)
         delivered.ended_at = delivered.ended_at or time.time()
         if delivered.asked is not None:
             delivered.asked(calls.Outcomes(delivered.handled, delivered.failures))
@@ -219,11 +298,19 @@ class Shelf:
     def _handled(self, message: calls.Handled, caller: Caller, answer: Answer) -> None:
         member = (caller.endpoint, message.subscription)
         reader = self._readers.get(member)
-        who: Member | str = member if reader is None or reader.group is None else reader.group
-        for delivered in self._delivered.values():
-            if delivered.offset == message.offset:
-                self._settle(delivered, who, member, message.outcome)
+        delivered = self._awaited.get(message.offset)
+        # A member of a group that lets go of one does so for itself: another will have it.
+        is_for_all = reader is None or reader.group is None or message.outcome != _LET_GO
+        if delivered is not None and is_for_all:
+            group = self._members.get(member) if reader is None else reader.group
+            self._settle(delivered, _consumer(member, group), member, message.outcome)
         answer(calls.Done())
+
+    def _settle_all(self, who: Member | str, member: Member, outcome: bytes, start: int, stop: int) -> None:
+        """Of what is awaited, those between two offsets."""
+        for offset, delivered in [*self._awaited.items()]:
+            if start <= offset < stop:
+                self._settle(delivered, who, member, outcome)
 
     def _settle(self, delivered: _Delivered, who: Member | str, member: Member, outcome: bytes) -> None:
         if who not in delivered.waiting:
@@ -250,8 +337,13 @@ class Shelf:
         if message.group is not None:
             group = self._group(message.group, start)
             group.joined(member)
+            for held in (*message.done, *message.held):
+                group.claim(member, *held)
+            self._acknowledge(message.group, member, message.done)
             start = group.acknowledged
+        self._settle_all(_consumer(member, message.group), member, _LET_GO, 0, start)  # it will not get those
         answer(calls.Joined(start))
+        self._serve_waiting()  # others may have waited for it to be back
 
     def _group(self, name: str, start: int) -> SharedOut:
         if name not in self._groups:
@@ -261,34 +353,39 @@ class Shelf:
             self._groups[name] = SharedOut(start if known is None else known)
         return self._groups[name]
 
-    def _members_are(self, members: frozenset[Member]) -> None:
-        for member in [each for each in self._readers if each not in members]:
-            self._part_with(member, b"its process died, or its node did")
+    def _members_are(self, members: Mapping[Member, str | None]) -> None:
+        before, self._members = self._members, members
+        for member in {**before, **dict.fromkeys(self._readers)}:
+            if member not in members:
+                # One that had left in order may have been named once more.
+                self._part_with(member, before.get(member), _DIED if member in self._readers else _LET_GO)
+        self._serve_waiting()
 
     def _leave(self, message: calls.Leave, caller: Caller, answer: Answer) -> None:
         member = (caller.endpoint, message.subscription)
         if message.group in self._groups:
             self._acknowledge(message.group, member, message.done)
-        self._part_with(member, _LET_GO)
+        self._members = {each: group for each, group in self._members.items() if each != member}
+        self._part_with(member, message.group, _LET_GO)
         answer(calls.Done())
 
-    def _part_with(self, member: Member, reason: bytes) -> None:
+    def _part_with(self, member: Member, group: str | None, reason: bytes) -> None:
         reader = self._readers.pop(member, None)
-        if reader is None:
-            return
-        if reader.fetch is not None:
-            reader.fetch[1](calls.Done())
-        for delivered in [*self._delivered.values()]:
-            if reader.group is None:
-                self._settle(delivered, member, member, reason)
-        if reader.group in self._groups:
-            group = self._groups[reader.group]
-            group.left(member)
-            if not group.members:
-                for delivered in [*self._delivered.values()]:
-                    self._settle(delivered, reader.group, member, reason)
-                del self._groups[reader.group]  # its position is in the store
-            self._serve_waiting()
+        if reader is not None:
+            group = reader.group
+            if reader.fetch is not None:
+                reader.fetch[1](calls.OtherLog(self.store.log))  # where it is there all the same, it joins again
+        if group in self._groups:
+            self._groups[group].left(member)
+        if group is None:
+            self._settle_all(member, member, reason, 0, self.store.next)
+        elif not self._is_consumed_by(group):
+            self._settle_all(group, member, reason, 0, self.store.next)
+            self._groups.pop(group, None)  # its position is in the store
+        self._serve_waiting()
+
+    def _is_consumed_by(self, group: str) -> bool:
+        return group in self._members.values() or any(reader.group == group for reader in self._readers.values())
 
     def _acknowledge(self, name: str, member: Member, done: list[tuple[int, int]]) -> None:
         group = self._groups[name]
@@ -303,6 +400,8 @@ class Shelf:
             return
         if message.group is not None:
             self._acknowledge(message.group, member, message.done)
+        if reader.fetch is not None:  # it has joined again since
+            reader.fetch[1](calls.Done())
         reader.fetch = message, answer
         self._serve(member, reader)
 
@@ -315,15 +414,21 @@ class Shelf:
         assert reader.fetch is not None
         message, answer = reader.fetch
         try:
-            fetched = self._share(member, message) if message.group is not None else self._read(message)
+            fetched: Any = self._share(member, message) if message.group is not None else self._read(message)
         except Missing as missing:
-            reader.fetch = None
-            answer(calls.Gone(missing.next or 0))
+            first = missing.next or 0
+            fetched = calls.Gone(first, [(message.start, first)] if message.group is None else [])
+        except Exception as error:
+            fetched = self._unlogged(error)
+        if fetched is None:
             return
-        if fetched is not None:
-            reader.fetch = None
+        reader.fetch = None
+        if isinstance(fetched, calls.Fetched):
             self.read_entries += len(fetched.entries)
-            answer(fetched)
+        elif isinstance(fetched, calls.Gone):
+            for start, stop in fetched.lost:
+                self._settle_all(_consumer(member, reader.group), member, _LOST, start, stop)
+        answer(fetched)
 
     def _read(self, message: calls.Fetch) -> calls.Fetched | None:
         entries = _fitting(self.store.read(message.start, message.max_bytes))
@@ -331,14 +436,15 @@ class Shelf:
             return None
         return self._fetched(entries, message.start, entries[-1].next)
 
-    def _share(self, member: Member, message: calls.Fetch) -> calls.Fetched | None:
+    def _share(self, member: Member, message: calls.Fetch) -> calls.Fetched | calls.Gone | None:
         assert message.group is not None
         group = self._groups[message.group]
-        if group.acknowledged < self.store.first:
-            missing = Missing(self.store.log, group.acknowledged, self.store.first)
-            group.skip_to(self.store.first)
+        if not self._has_returned(message.group):
+            return None
+        lost = group.skip_to(self.store.first)
+        if lost:
             self.store.set_group(message.group, group.acknowledged)
-            raise missing
+            return calls.Gone(self.store.first, [(each.start, each.stop) for each in lost])
         waiting = self.store.next - group.acknowledged
         most = max(1, min(_MOST_TO_A_MEMBER, waiting // (2 * group.members)))
         given = group.take(member, message.number, self.store.next, most)
@@ -347,15 +453,23 @@ class Shelf:
         entries = _fitting(self.store.read(given.start, message.max_bytes, given.stop))
         if entries[-1].next < given.stop:
             given = group.shorten(member, entries[-1].next)
-        return self._fetched(entries, given.start, given.stop, given.is_redelivered)
+        return self._fetched(entries, *given, group.acknowledged)
 
-    def _fetched(self, entries: list[Entry], start: int, stop: int, is_redelivered: bool = False) -> calls.Fetched:
-        delivered = [each.offset for each in self._delivered.values() if each.waiting and start <= each.offset < stop]
+    def _has_returned(self, name: str) -> bool:
+        """Whether all who may have something of a group's have said what, or had the time to."""
+        if time.monotonic() > self._returned_by:
+            return True
+        return all(member in self._readers for member, group in self._members.items() if group == name)
+
+    def _fetched(
+        self, entries: list[Entry], start: int, stop: int, is_redelivered: bool = False, acknowledged: int = 0
+    ) -> calls.Fetched:
+        delivered = [offset for offset in self._awaited if start <= offset < stop]
         slices = 0
         if len(entries[0].data) > calls.MAX_ENTRY_BYTES:
             slices = -(-len(entries[0].data) // calls.MAX_CALL_BYTES)
             entries = [calls.without_data(entries[0])]
-        return calls.Fetched(entries, start, stop, slices, is_redelivered, delivered)
+        return calls.Fetched(entries, start, stop, slices, is_redelivered, delivered, acknowledged)
 
     def _look(self, message: calls.Look, caller: Caller, answer: Answer) -> None:
         answer(calls.Extent(self.store.first, self.store.next))
@@ -376,7 +490,9 @@ class Shelf:
         answer(calls.Joined(start))
 
     def _fetch_slice(self, message: calls.FetchSlice, caller: Caller, answer: Answer) -> None:
-        entry = self.store.read(message.first, 1)[0]
+        entry = self._large
+        if entry is None or entry.first != message.first:
+            entry = self._large = self.store.read(message.first, 1)[0]
         answer(calls.Sliced(entry.data[message.at : message.at + calls.MAX_CALL_BYTES]))
 
 
@@ -386,3 +502,8 @@ def _fitting(entries: list[Entry]) -> list[Entry]:
         if len(entry.data) > calls.MAX_ENTRY_BYTES:
             return entries[: max(1, i)]
     return entries
+
+
+def _consumer(member: Member, group: str | None) -> Member | str:
+    """Who has to answer for a delivered event: a group counts as one."""
+    return member if group is None else group

@@ -143,8 +143,15 @@ class Calls:
         if not self._endpoint.crew.wait(call, deadline):
             raise TimeoutError("the process that was asked has not answered in time")
 
-    def begin(self, node: int, endpoint: int, message: Message, then: Callable[[Call], None] | None = None) -> Call:
-        """Ask without waiting."""
+    def begin(
+        self,
+        node: int,
+        endpoint: int,
+        message: Message,
+        then: Callable[[Call], None] | None = None,
+        repeat_seconds: float = _REPEAT_SECONDS,
+    ) -> Call:
+        """Ask without waiting. One whose answer may take long is not to be repeated as often as others."""
         own = self._endpoint
         call = Call(next(self._numbers), node, endpoint, then)
         if endpoint == own.id:
@@ -153,6 +160,7 @@ class Calls:
             return call
         fixed = frames.CALL_FIXED.pack(node, endpoint, own.node, own.id, call.number)
         call.frame = frames.frame(frames.CALL, fixed + self._encode(message))
+        call.interval_seconds = repeat_seconds
         if len(call.frame) > _LARGE_BYTES:
             call.interval_seconds *= 2
         call.repeat_at = time.monotonic() + call.interval_seconds
@@ -167,13 +175,14 @@ class Calls:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there is anything to repeat."""
-        return bool(self._open)
+        """Whether there is anything to repeat soon."""
+        return any(call.interval_seconds <= _MAX_REPEAT_SECONDS for call in [*self._open.values()])
 
-    def repeat(self) -> None:
-        """The link is a new one; under the endpoint's lock."""
+    def repeat(self, node: int | None = None) -> None:
+        """The link (or the path to a node) is a new one; under the endpoint's lock."""
         for call in [*self._open.values()]:
-            self._endpoint.outgoing.put(call.frame)
+            if node is None or call.node == node:
+                self._endpoint.outgoing.put(call.frame)
 
     def tick(self, now: float) -> None:
         """Repeat what has waited for long; under the endpoint's lock."""
@@ -181,7 +190,7 @@ class Calls:
             if call.repeat_at <= now:
                 is_large = len(call.frame) > _LARGE_BYTES
                 longest = _MAX_REPEAT_OF_LARGE_SECONDS if is_large else _MAX_REPEAT_SECONDS
-                call.interval_seconds = min(2 * call.interval_seconds, longest)
+                call.interval_seconds = max(call.interval_seconds, min(2 * call.interval_seconds, longest))
                 call.repeat_at = now + call.interval_seconds
                 self._endpoint.outgoing.put(call.frame)
 

@@ -371,7 +371,9 @@ class Incoming:
         self._endpoint.endpoint_gone(frames.NUMBER.unpack(body)[0])
 
     def _on_path_restored(self, flags: int, body: memoryview) -> None:
-        self._endpoint.probe_all(frames.NUMBER.unpack(body)[0])
+        (node,) = frames.NUMBER.unpack(body)
+        self._endpoint.probe_all(node)
+        self._endpoint.calls.repeat(node)
 
     def _on_reply(self, flags: int, body: memoryview) -> None:
         (number,) = frames.REQUEST_ID.unpack_from(body)

@@ -104,7 +104,7 @@ class Source(Protocol):
     def stop(self) -> None:
         """Fetch nothing more."""
 
-    def leave(self) -> None:
+    def leave(self, timeout: float | None = None) -> None:
         """Tell the logs' keepers that nobody reads here any more, and what was handled; the mailbox is at rest."""
 
 

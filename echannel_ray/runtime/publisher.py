@@ -13,7 +13,7 @@ from echannel_ray import errors
 from echannel_ray.formats.events import OVERHEAD_BYTES, PICKLED, PLAIN, RECORD, encode
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.protocol.kinds import wire_kind
-from echannel_ray.protocol.messages import Membership, UnregisterProducer
+from echannel_ray.protocol.messages import KeptLog, Membership, UnregisterProducer
 from echannel_ray.protocol.packing import Packing
 from echannel_ray.protocol.streams import NEVER, RAISE
 from echannel_ray.runtime.branch import Chunk
@@ -43,7 +43,7 @@ _MANY_IN_A_TICK = 8
 class Publisher:
     """One producer on one channel; any number of threads may use it."""
 
-    log = ""  # that it publishes the events of: only where a log is kept
+    log: KeptLog | None = None  # that it publishes the events of: only where a log is kept
     hosts_modulators = True
 
     def __init__(
@@ -386,7 +386,7 @@ class Publisher:
             if delivery is not None:
                 self.endpoint.outgoing.write()
                 return delivery
-        if _is_in_coroutine():
+        if is_in_coroutine():
             encoded = encoded or self._encode_if_needed(event)
             delivery, size = self._attempt(event, encoded, deliver=True)
             return delivery or self._deliver_later(event, encoded, size, timeout)
@@ -541,7 +541,8 @@ class Publisher:
         return counters
 
 
-def _is_in_coroutine() -> bool:
+def is_in_coroutine() -> bool:
+    """Whether the caller holds up an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

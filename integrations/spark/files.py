@@ -27,7 +27,10 @@ def staged(
     directory: str,
     schema: pa.Schema,
 ) -> tuple[str, ...]:
-    """Write the batches into files, and stage these; where they are."""
+    """Write the batches into files, and stage these; where they are.
+
+    When a write ends, all files of it that were not chosen are deleted. One that is made after that deletes itself.
+    """
     prefix = _directory_of(directory, place.write) / f"{place.partition}-{place.attempt:x}"
     prefix.parent.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
@@ -35,13 +38,14 @@ def staged(
     try:
         for part in _parts(batches):
             paths.append(prefix.with_name(f"{prefix.name}-{len(paths)}.parquet"))
-            rows.append(_written(part, paths[-1], schema))
+            with pq.ParquetWriter(paths[-1], schema) as writer:
+                if client.is_committed(channel, place.write) or client.is_aborted(channel, place.write):
+                    _remove(paths)
+                    return ()
+                rows.append(_written(part, writer))
         texts = tuple(map(str, paths))
         if texts:
             client.stage_files(channel, place, Files(texts, tuple(rows)))
-            # Who is chosen is told only after its report: a write that has ended already has chosen others, or none.
-            if client.is_committed(channel, place.write) or client.is_aborted(channel, place.write):
-                _remove(paths)
     except BaseException:
         _remove(paths)
         raise
@@ -66,13 +70,12 @@ def _run(first: pa.RecordBatch, waiting: Iterable[pa.RecordBatch]) -> Iterable[p
                 return
 
 
-def _written(batches: Iterable[pa.RecordBatch], path: Path, schema: pa.Schema) -> int:
+def _written(batches: Iterable[pa.RecordBatch], writer: pq.ParquetWriter) -> int:
     """Write a file; how many rows it has."""
     rows = 0
-    with pq.ParquetWriter(path, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            rows += batch.num_rows
+    for batch in batches:
+        writer.write_batch(batch)
+        rows += batch.num_rows
     return rows
 
 
@@ -84,7 +87,7 @@ def remove_others(directory: str, write: str, chosen: Collection[str]) -> None:
         try:
             own.rmdir()
         except OSError:
-            pass  # a late attempt has just begun a file; it will find out that it came too late
+            pass  # a late attempt has just made a file, and will find out that it came too late
 
 
 def _directory_of(directory: str, write: str) -> Path:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +17,7 @@ from echannel_ray.gateway.client import GatewayClient
 from echannel_ray.gateway.sending import MAX_UNACKNOWLEDGED
 from echannel_ray.gateway.server import Gateway
 from echannel_ray.logs.entries import Place
+from tests.gateway.processes import ROOT
 from tests.gateway.rows import batch_of, batches_of, numbers_in
 
 HOW = {
@@ -121,6 +125,27 @@ def test_what_goes_wrong_while_batches_are_made_is_the_callers(client, send):
     assert send(client, [batch_of(0, 10)]) in (1, 10)
 
 
+@pytest.mark.parametrize("call", ["stage('rows', Place('w', 0, 0), batches())", "publish('rows', batches())"])
+def test_a_client_that_dies_in_the_middle_is_no_failure_of_the_gateways(client, caplog, call):
+    script = """
+import os, signal, sys
+from echannel_ray.gateway.client import GatewayClient
+from echannel_ray.logs.entries import Place
+from tests.gateway.rows import batch_of
+
+def batches():
+    for number in range(50):
+        yield batch_of(100 * number, 100)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+"""
+    command = [sys.executable, "-c", f"{script}GatewayClient(sys.argv[1]).{call}", str(client.endpoint)]
+    assert subprocess.run(command, cwd=ROOT, timeout=60, check=False).returncode == -signal.SIGKILL
+    client.publish("rows", batches_of(100))
+    client.gateway.close(grace_seconds=30)
+    assert "failed" not in caplog.text
+
+
 def test_closing_does_not_wait_for_a_host_that_waits(host):
     slow = _Slow(host)
     gateway = Gateway(slow, "default")
@@ -137,6 +162,34 @@ def test_closing_does_not_wait_for_a_host_that_waits(host):
     assert slow.taken == 1
     with pytest.raises(errors.Disconnected):
         client.channel("rows")
+
+
+@pytest.mark.parametrize("last_act", ["gateway.close(0.2)", "pass"])
+def test_a_process_ends_though_a_call_waits(tmp_path, last_act):
+    script = f"""
+import sys, threading
+from echannel_ray.gateway.server import Gateway
+from tests.gateway.local import LocalHost
+from tests.gateway.processes import ROOT
+from tests.gateway.rows import ON_DISK, SCHEMA
+
+class Stuck(LocalHost):
+    def publish(self, name, batch):
+        called.set()
+        threading.Event().wait()
+
+called = threading.Event()
+host = Stuck({str(tmp_path)!r})
+host.channel("rows", SCHEMA, ON_DISK)
+gateway = Gateway(host, "default")
+print(gateway.start(), flush=True)
+called.wait()
+{last_act}
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    with process, GatewayClient(process.stdout.readline()) as client, pytest.raises(errors.Disconnected):
+        client.publish("rows", batches_of(100))
+    assert process.wait(60) == 0
 
 
 def test_closing_ends_calls_at_their_next_batch(host):

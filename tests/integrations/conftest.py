@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integrations.gateways import ROOT, LocalGateway
+from tests.integrations.drivers import LOCALLY, environment
+from tests.integrations.gateways import LocalGateway
 from tests.integrations.io import Channel
 
 if TYPE_CHECKING:
@@ -25,18 +25,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     sql = pytest.importorskip("pyspark.sql")
     from echannel_ray.integrations.spark import EChannelSource
 
-    # Its Python workers are like this one, and find these tests.
-    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", PYTHONPATH=str(ROOT))
+    os.environ.update(environment())
     options = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.sql.shuffle.partitions": "2",
+        **LOCALLY,
         "spark.sql.session.timeZone": "Europe/Berlin",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.timeType.enabled": "true",
-        "spark.log.level": "OFF",  # what fails here on purpose fills pages
     }
     session = sql.SparkSession.builder.master("local[2,4]").config(map=options).getOrCreate()
     session.dataSource.register(EChannelSource)
@@ -49,7 +43,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGateway]:
     """A gateway for the module's tests, each of which has a channel of its own."""
     running = LocalGateway(tmp_path_factory.mktemp("gateway"))
     yield running
-    running.kill()
+    running.end()
 
 
 @pytest.fixture

@@ -1,40 +1,24 @@
-"""A gateway in a process of its own, with a log on disk and without Ray, which tests may kill and start again."""
+"""A gateway over logs on disk, without Ray, for tests with Spark."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from echannel_ray.gateway.client import GatewayClient
+from tests.gateway.processes import Server
 
-ROOT = Path(__file__).parent.parent.parent
 
-
-class LocalGateway:
-    """It has the same endpoint and the same logs each time that it is started."""
+class LocalGateway(Server):
+    """It runs from the beginning, and has the same endpoint and the same logs each time that it is started again."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._process: subprocess.Popen[str] | None = None
-        self.endpoint = ""
+        super().__init__(directory)
         self.start()
 
-    def start(self) -> None:
-        """Start it, and wait until it serves."""
-        data, identity = str(self._directory / "data"), str(self._directory / "identity")
-        command = [sys.executable, "-m", "tests.gateway.local", data, "0", identity]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        assert self._process.stdout is not None
-        self.endpoint = self._process.stdout.readline().strip()
-        assert self.endpoint, "the gateway did not start: what it said is above"
-
-    def kill(self) -> None:
-        """`kill -9`."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait(30)
+    def restart(self, fault: str = "") -> None:
+        """Kill it, and start a successor, which may have a fault that will kill it in turn."""
+        self.end()
+        self.start(fault)
 
     def client(self) -> GatewayClient:
         """A client of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.integrations.gateways import LocalGateway
@@ -51,3 +52,10 @@ def finish(query: StreamingQuery) -> None:
         assert query.awaitTermination(QUERY_SECONDS), f"the query is still running: {query.status}"
     finally:
         query.stop()
+
+
+def uncommit_last(checkpoint: Path) -> None:
+    """As when the driver dies after an epoch, and before it has written down that the epoch was done."""
+    newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest.unlink()
+    (newest.parent / f".{newest.name}.crc").unlink()

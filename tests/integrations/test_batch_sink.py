@@ -16,7 +16,7 @@ from echannel_ray.integrations.spark.sink import BatchSink, Counts, Written
 from echannel_ray.logs.entries import Chosen, Place
 from tests.integrations.faulty import failing_in_the_middle
 
-ROWS = 50_000
+ROWS = 100_000  # in batches of 10,000
 IDS = StructType().add("id", "long", nullable=False)
 
 
@@ -64,6 +64,18 @@ def test_a_job_that_failed_is_run_again_under_its_name(spark, channel):
 def test_a_task_that_fails_is_tried_again(spark, channel):
     step = failing_in_the_middle(channel.gateway.endpoint, channel.name)
     channel.save(spark.range(0, ROWS, numPartitions=2).mapInArrow(step, IDS))
+    assert channel.values() == list(range(ROWS))
+
+
+@pytest.mark.parametrize("fault", ["stage:1:before", "stage:5:after", "commit:1:before", "commit:1:after"])
+def test_a_gateway_that_is_killed(spark, channel, fault):
+    channel.gateway.restart(fault)
+    channel.gateway.restart_when_dead()
+    channel.save(spark.range(0, ROWS, numPartitions=2), writeId="w")
+    channel.gateway.restarted()
+    assert channel.values() == list(range(ROWS))
+    channel.gateway.restart()
+    channel.save(spark.range(0, ROWS, numPartitions=2), writeId="w")
     assert channel.values() == list(range(ROWS))
 
 

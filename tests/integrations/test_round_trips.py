@@ -36,9 +36,8 @@ def test_what_travels_is_in_utc(spark, channel):
 
 
 def test_types_that_spark_has_not(spark, channel):
-    schema = pa.schema(
-        [("small", pa.uint8()), ("large", pa.uint64()), ("at", pa.timestamp("ns", "Europe/Berlin")), ("half", pa.float16())]
-    )  # fmt: skip
+    berlin = pa.timestamp("ns", "Europe/Berlin")
+    schema = pa.schema([("small", pa.uint8()), ("large", pa.uint64()), ("at", berlin), ("half", pa.float16())])
     at = dt.datetime(2026, 7, 1, 12, tzinfo=dt.timezone.utc)
     rows = [{"small": 255, "large": 2**64 - 1, "at": at, "half": 0.5}]
     with channel.gateway.client() as client:

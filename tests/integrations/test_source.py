@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from tests.integrations.io import finish
+from tests.integrations.io import finish, uncommit_last
 
 ROWS = 10_000
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -104,15 +104,22 @@ def test_a_query_goes_on_where_it_was(channel, tmp_path):
 
 
 def test_an_epoch_that_was_not_committed_is_read_again(channel, tmp_path):
+    seen = []
+
+    def run():
+        rows = channel.stream(maxRowsPerEpoch=600)
+        writer = rows.writeStream.foreachBatch(
+            lambda rows, batch: seen.append((batch, [row.id for row in rows.collect()]))
+        )
+        finish(writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start())
+
     publish(channel, 0, 1000)
-    query = Query(channel, tmp_path, maxRowsPerEpoch=600)
-    query.run()
-    newest = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    newest.unlink()
-    (newest.parent / f".{newest.name}.crc").unlink()
+    run()
+    uncommit_last(tmp_path)
     publish(channel, 1000, 1100)
-    assert query.run() == list(range(1100))
-    assert query.epochs()[0] == 400
+    run()
+    ranges = [(0, 0, 600), (1, 600, 1000), (1, 600, 1000), (2, 1000, 1100)]
+    assert seen == [(batch, list(range(first, stop))) for batch, first, stop in ranges]
 
 
 def test_a_stream_from_now_on(channel, tmp_path):

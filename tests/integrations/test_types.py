@@ -55,7 +55,8 @@ def test_two_columns_of_one_name_are_refused():
         (pa.float16(), "float"), (pa.large_string(), "string"), (pa.binary(3), "binary"), (pa.date64(), "date"),
         (pa.timestamp("ns", "Europe/Berlin"), "timestamp"), (pa.timestamp("s"), "timestamp_ntz"),
         (pa.duration("ns"), "interval day to second"), (pa.list_(pa.int8(), 3), "array<tinyint>"),
-        (pa.map_(pa.string(), pa.uint8()), "map<string,smallint>"), (pa.struct([("x", pa.uint8())]), "struct<x:smallint>"),
+        (pa.map_(pa.string(), pa.uint8()), "map<string,smallint>"),
+        (pa.struct([("x", pa.uint8())]), "struct<x:smallint>"),
     ],
 )  # fmt: skip
 def test_types_that_spark_has_not_are_read_as_wider_ones(arrow, expected):
@@ -66,14 +67,14 @@ def test_types_that_spark_has_not_are_read_as_wider_ones(arrow, expected):
 
 
 def test_decimals_that_are_too_long_are_refused():
-    with pytest.raises(TypeMismatch, match="'a'.*more than 38 digits"):
+    with pytest.raises(TypeMismatch, match=r"'a'.*more than 38 digits"):
         spark_schema(pa.schema([("a", pa.decimal256(60, 2))]), "c")
 
 
 @pytest.mark.parametrize("wanted", [pa.timestamp("us"), pa.list_(pa.int8()), None])
 def test_what_can_not_be_read_as_declared_is_refused(wanted):
     schema = pa.schema([("a", pa.timestamp("us", "UTC"))])
-    with pytest.raises(TypeMismatch, match="column '[ab]' is declared"):
+    with pytest.raises(TypeMismatch, match=r"column '[ab]' is declared"):
         check_readable(schema, pa.schema([("a", wanted) if wanted else ("b", pa.int8())]), "c")
 
 

@@ -24,7 +24,7 @@ new_entries = st.builds(
     NewEntry,
     count=st.integers(0, 5),
     kind=st.integers(1, 3),
-    token=st.integers(0, 2**63 - 1),
+    token=st.integers(0, 2**64 - 1),
     data=st.integers(0, 400).map(bytes),
     producer=producers,
     sequence=st.integers(0, 2**63 - 1),

@@ -12,6 +12,8 @@ from echannel_ray.protocol.messages import (
     Definition,
     DeleteChannel,
     GetChannelStats,
+    KeptLog,
+    LogAddress,
     OpenChannel,
     RegisterProducer,
     Registrations,
@@ -216,3 +218,68 @@ def test_a_recovered_definition_does_not_bring_back_what_was_deleted(book):
     book.requested(NODE, PRODUCER, DeleteChannel("c"))
     book.definitions_recovered([old])
     assert book.state("c") == "deleted"
+
+
+LOG = KeptLog("0123", 7)
+
+
+def open_retained(book: ChannelBook) -> Definition:
+    definition: Definition = book.requested(NODE, PRODUCER, OpenChannel("c", None, {"retain": {}}, {}))[0]
+    return definition
+
+
+def test_who_keeps_a_log_is_told_to_readers_and_producers(book):
+    open_retained(book)
+    subscribe(book)
+    membership, instructions = produce(book, log=LOG)
+    assert membership.logs == (LogAddress(NODE, PRODUCER, "0123", 7),)
+    everybody = ((NODE, PRODUCER), (OTHER_NODE, CONSUMER))
+    assert instructions == [PushMembership("c", membership.version, everybody)]
+    assert produce(book, log=LOG) == (membership, [])  # repeated
+    assert book.counts("c")["producers"] == 0  # it publishes nothing of its own
+    replaced, instructions = produce(book, log=KeptLog("4567", 0))
+    assert replaced.logs == (LogAddress(NODE, PRODUCER, "4567", 0),)
+    assert instructions == [PushMembership("c", replaced.version, everybody)]
+
+
+def test_readers_hear_of_other_consumers_only_where_there_is_retention(book):
+    open_channel(book)
+    produce(book)
+    _, [push] = subscribe(book)
+    assert push.to == ((NODE, PRODUCER),)
+
+
+@pytest.mark.parametrize("how", ["endpoint", "node", "unregistered"])
+def test_readers_hear_of_the_end_of_the_last_log(book, how):
+    open_retained(book)
+    subscribe(book)
+    produce(book, log=LOG)
+    if how == "endpoint":
+        instructions = book.endpoint_gone(PRODUCER)
+    elif how == "node":
+        instructions = book.node_gone(NODE)
+    else:
+        instructions = book.requested(NODE, PRODUCER, UnregisterProducer("c", 1, {}))[1]
+    assert book.membership("c").logs == ()
+    assert instructions == [PushMembership("c", book.membership("c").version, ((OTHER_NODE, CONSUMER),))]
+
+
+def test_reports_rebuild_logs(book):
+    definition = open_retained(book)
+    produce(book, log=LOG)
+    rebuilt = ChannelBook(200, open_schema, identify)
+    rebuilt.registrations_reported(
+        Registrations(OTHER_NODE, CONSUMER, "c", definition, (), ((7, None, "", "", 0),)),
+    )
+    report = Registrations(NODE, PRODUCER, "c", definition, ((1, ""),), (), logs=((1, LOG),))
+    [push] = [each for each in rebuilt.registrations_reported(report) if isinstance(each, PushMembership)]
+    assert push.to == ((NODE, PRODUCER), (OTHER_NODE, CONSUMER))
+    assert rebuilt.membership("c").logs == book.membership("c").logs
+    # A second time nothing changes, and a log without its producer is none.
+    version = rebuilt.membership("c").version
+    rebuilt.registrations_reported(report)
+    assert rebuilt.membership("c").version == version
+    stray = Registrations(NODE, 30, "c", definition, (), (), logs=((1, KeptLog("89ab", 0)),))
+    rebuilt.registrations_reported(stray)
+    assert len(rebuilt.membership("c").logs) == 1
+    rebuilt.validate()
