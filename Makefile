@@ -45,6 +45,7 @@ soak: $(READY) ## the tests that run for minutes
 
 demo: $(READY) ## a short tour
 	$(BIN)/python -m echannel_ray.demo
+	$(BIN)/python examples/spark_training.py --rows 300000 --if-possible
 
 bench: $(READY) ## the benchmarks, half an hour; ONLY="name name" runs some of them
 	$(BIN)/python -m echannel_ray.benchmarks --out benchmarks $(ONLY)

@@ -113,8 +113,9 @@ class Keeper:
 
         def told(membership: Membership, is_deleted: bool) -> None:
             direct = [each for each in membership.consumers if not each.derived]
-            shelf.members_are({(each.endpoint, each.subscription): each.group for each in direct})
-            if is_deleted:
+            if not is_deleted:
+                shelf.members_are({(each.endpoint, each.subscription): each.group for each in direct})
+            else:
                 endpoint.crew.submit(Errand(self._deleted, channel, definition.incarnation))
 
         records = RecordEncoder(endpoint, definition, None, False) if definition.type_schema else None

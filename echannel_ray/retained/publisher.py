@@ -302,13 +302,22 @@ class RetainedPublisher(Publisher):
                 failures = [Failure(*each) for each in answer.failures]
                 delivery.answered(answer.handled, failures)
             else:
-                reason = "the event is logged, but the log's keeper died before its readers had answered"
-                delivery.answered(0, [Failure("the log", reason)])
+                self.endpoint.crew.submit(Errand(self._give_up, delivery))
 
         try:
             self.endpoint.calls.begin(address.node, address.endpoint, message, answered)
         except errors.EChannelError as error:
             delivery.fail(error)
+
+    def _give_up(self, delivery: Delivery) -> None:
+        """Who would have told how an event was handled is gone: with its process, or with the channel."""
+        try:
+            self.endpoint.requests.ask(OpenLog(self.channel, self.incarnation))
+        except errors.EChannelError as error:
+            delivery.fail(error)
+            return
+        reason = "the event is logged, but the log's keeper died before its readers had answered"
+        delivery.answered(0, [Failure("the log", reason)])
 
     def _fail_deliveries(self) -> None:
         """The channel was deleted."""

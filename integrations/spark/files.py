@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,9 @@ from echannel_ray.logs.entries import Place
 if TYPE_CHECKING:
     from echannel_ray.gateway.client import GatewayClient
 
-_MAX_FILE_BYTES: Final = 256 << 20  # of Arrow's; a reader takes a file at a time
+# Of Arrow's. A reader takes a file at a time; a writer holds a group, and Spark's batches would be small ones.
+_MAX_FILE_BYTES: Final = 256 << 20
+_ROW_GROUP_BYTES: Final = 16 << 20
 
 
 def staged(
@@ -36,7 +38,7 @@ def staged(
     paths: list[Path] = []
     rows: list[int] = []
     try:
-        for part in _parts(batches):
+        for part in _runs(batches, _MAX_FILE_BYTES):
             paths.append(prefix.with_name(f"{prefix.name}-{len(paths)}.parquet"))
             with pq.ParquetWriter(paths[-1], schema) as writer:
                 if client.is_committed(channel, place.write) or client.is_aborted(channel, place.write):
@@ -52,30 +54,28 @@ def staged(
     return texts
 
 
-def _parts(batches: Iterable[pa.RecordBatch]) -> Iterable[Iterable[pa.RecordBatch]]:
-    """The batches, in runs that a file holds; each has to be taken before the next."""
+def _runs(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The batches in runs of about so many bytes; each has to be taken before the next."""
     waiting = iter(batches)
     for first in waiting:
-        yield _run(first, waiting)
+        yield _run(first, waiting, max_bytes)
 
 
-def _run(first: pa.RecordBatch, waiting: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+def _run(first: pa.RecordBatch, waiting: Iterator[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
     size = first.nbytes
     yield first
-    if size < _MAX_FILE_BYTES:
-        for batch in waiting:
-            yield batch
-            size += batch.nbytes
-            if size >= _MAX_FILE_BYTES:
-                return
+    while size < max_bytes and (batch := next(waiting, None)) is not None:
+        size += batch.nbytes
+        yield batch
 
 
-def _written(batches: Iterable[pa.RecordBatch], writer: pq.ParquetWriter) -> int:
+def _written(batches: Iterator[pa.RecordBatch], writer: pq.ParquetWriter) -> int:
     """Write a file; how many rows it has."""
     rows = 0
-    for batch in batches:
-        writer.write_batch(batch)
-        rows += batch.num_rows
+    for group in _runs(batches, _ROW_GROUP_BYTES):
+        table = pa.Table.from_batches(group)
+        writer.write_table(table)
+        rows += table.num_rows
     return rows
 
 

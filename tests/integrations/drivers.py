@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.gateway.processes import ROOT
@@ -84,7 +85,8 @@ def _main(job: str, arguments: dict[str, Any]) -> None:
     builder = SparkSession.builder.master(arguments.pop("master")).config(map={**LOCALLY, **arguments.pop("config")})
     spark = builder.getOrCreate()
     spark.dataSource.register(EChannelSource)
-    {"overtake": overtake, "crash": crash, "stream": stream}[job](spark, **arguments)
+    jobs: dict[str, Callable[..., None]] = {"overtake": overtake, "crash": crash, "stream": stream}
+    jobs[job](spark, **arguments)
     spark.stop()
 
 

@@ -23,7 +23,9 @@ def test_every_type_becomes_that_of_a_channel_and_comes_back():
 
 def test_columns_keep_whether_they_may_be_null():
     schema = spark.StructType().add("a", "long", nullable=False).add("b", "long")
-    assert describe(travelling(schema, "c"))["fields"] == {"a": "int", "b": "int | None"}
+    described = describe(travelling(schema, "c"))
+    assert described is not None
+    assert described["fields"] == {"a": "int", "b": "int | None"}
 
 
 @pytest.mark.parametrize(

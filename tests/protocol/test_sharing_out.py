@@ -233,4 +233,4 @@ class Sharing(RuleBasedStateMachine):
         assert self.shared.acknowledged == min(undone, self.end)
 
 
-test_any_calls_in_any_order = Sharing.TestCase
+TestSharing = Sharing.TestCase

@@ -1,0 +1,31 @@
+"""Examples of guides, run as pasted, one after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.commands import ROOT
+
+
+def run_examples(text: str, folder: Path, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+    """All Python of a page, as one program."""
+    examples = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    script = folder / "examples.py"
+    script.write_text("\n".join([*examples, "print('the end')"]))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
