@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from echannel_ray.session import status as status
     from echannel_ray.shared_object import SharedObject as SharedObject
     from echannel_ray.subscription import Subscription as Subscription
+    from echannel_ray.watching import watch as watch
 
 _HOMES = {
     "dataset": ("read_dataset",),
@@ -85,6 +86,7 @@ _HOMES = {
     "models": ("ChannelStats", "Status", "SubscriptionStats"),
     "shared_object": ("SharedObject",),
     "subscription": ("Subscription",),
+    "watching": ("watch",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

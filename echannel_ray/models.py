@@ -83,6 +83,10 @@ class ChannelStats(BaseModel):
     events_out: int = 0  # that it has emitted
     blocked_producers: int = 0  # that wait in `publish`: for a consumer, or for a part that is being restarted
     blocked_milliseconds: int = 0  # that `publish` calls have waited, all together
+    retained_events: int = 0  # that its logs hold, of a retained channel; and so on
+    retained_bytes: int = 0
+    staged_bytes: int = 0  # that wait for a commit
+    lag: dict[str, int] = Field(default_factory=dict)  # by groups: events in logs that they have not acknowledged
 
 
 class SubscriptionStats(BaseModel):

@@ -23,7 +23,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 
-
 @dataclass
 class Seen(WriterCommitMessage):
     """What came to a task, and when it began to come (by `monotonic`, which all processes of a machine share)."""
@@ -71,7 +70,7 @@ class StreamDiscarder(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Seen:
         return _seen(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         pass
 
 

@@ -83,7 +83,7 @@ class SparkToday(Closing):
 
     def pickle_rows(self, frame: DataFrame, rows: int) -> None:
         """`foreachPartition`, tuples pickled by the thousand, and a socket to the actor."""
-        frame.foreachPartition(_sender(tuple(self._address)))
+        frame.foreachPartition(sender(tuple(self._address)))
         answer(self._actor.await_rows.remote(rows))
 
     def collect(self, frame: DataFrame, rows: int) -> None:
@@ -118,7 +118,9 @@ class SparkToday(Closing):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _sender(address: tuple[str, int]) -> Callable[[Iterable[Row]], None]:
+def sender(address: tuple[str, int]) -> Callable[[Iterable[Row]], None]:
+    """What a task does with its rows."""
+
     def send(rows: Iterable[Row]) -> None:
         with socket.create_connection(address) as link:
             taken = iter(rows)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from itertools import repeat
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -46,7 +46,7 @@ def run(plan: Plan) -> list[Row]:
         client.answer()  # all channels are there
         for name in (PUBLISHED, RETAINED):
             handoff.take(_channel(name))
-        rates = {
+        rates: dict[str, Callable[[int], float]] = {
             PUBLISHED: partial(_taken_rate, client, handoff, PUBLISHED),
             RETAINED: partial(_taken_rate, client, handoff, RETAINED),
             STAGED: lambda count: count / float(client.ask((STAGED, count))),
@@ -94,8 +94,8 @@ def _client(pipe: Connection, endpoint: str, batch: pa.RecordBatch) -> None:
             began = time.perf_counter()
             if name == STAGED:
                 write = f"write-{next(writes)}"
-                entries = client.stage(_channel(name), Place(write, 0, 0), repeat(batch, count))
+                entries = client.stage(_channel(name), Place(write, 0, 0), itertools.repeat(batch, count))
                 client.commit(_channel(name), write, [Chosen(0, 0, entries)])
             else:
-                client.publish(_channel(name), repeat(batch, count))
+                client.publish(_channel(name), itertools.repeat(batch, count))
             pipe.send(time.perf_counter() - began)

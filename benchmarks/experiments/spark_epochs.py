@@ -38,7 +38,7 @@ class Queries:
     def __init__(self, spark: SparkSession, handoff: Handoff, folder: Path, epochs: int) -> None:
         self._spark, self._folder, self._epochs = spark, folder, epochs
         self._written = {"channel": "written", "endpoint": handoff.endpoint}
-        self._read = {"channel": "read", "endpoint": handoff.endpoint, "maxRowsPerEpoch": EPOCH_ROWS}
+        self._read = {"channel": "read", "endpoint": handoff.endpoint, "maxRowsPerEpoch": str(EPOCH_ROWS)}
         for name in ("written", "read"):
             handoff.open(name, ec.Retention(disk=True))
         (batch,) = features(spark, EPOCH_ROWS).coalesce(1).toArrow().combine_chunks().to_batches()

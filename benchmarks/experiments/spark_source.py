@@ -55,4 +55,3 @@ def _repeated(spark: SparkSession, endpoint: str, file: Path, rows: int) -> Data
     keep_batch(batch, file)
     times = -(-rows // batch.num_rows)
     return spark.read.format("from_memory").options(file=str(file), times=times, partitions=PARTITIONS).load()
-

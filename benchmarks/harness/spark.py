@@ -34,7 +34,7 @@ def running_spark() -> Iterator[SparkSession]:
 
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True) as folder:
-        options = {
+        options: dict[str, bool | float | int | str | None] = {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.host": "127.0.0.1",

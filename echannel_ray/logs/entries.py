@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
@@ -73,6 +73,7 @@ class Committed:
     first: int
     next: int
     repeated: bool = False
+    size_bytes: int = field(default=0, compare=False)  # that it has added
 
 
 class Missing(Exception):

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from echannel_ray.logs import events, staging
@@ -183,7 +184,7 @@ class Store:
                 self._changed.notify_all()
         self._sweep(write)
         self._tell(now)
-        return done
+        return replace(done, size_bytes=size)
 
     def abort(self, write: str, now: float) -> bool:
         """Drop what was staged for a write, and refuse what still comes; False, and nothing, where it was committed."""

@@ -35,10 +35,18 @@ def batch_block(batch: Batch) -> Any:
 
 
 def _plain_schema(pa_schema: Any) -> Any:
-    """Without dictionaries, which Arrow sends apart, and without metadata, which nobody reads."""
+    """Without dictionaries, which Arrow sends apart, and without metadata but those that say what may be null."""
     import pyarrow as pa
 
-    return pa.schema([pa.field(each.name, plain_type(each.type), each.nullable) for each in pa_schema])
+    return pa.schema([_plain_field(each) for each in pa_schema])
+
+
+def _plain_field(field: Any) -> Any:
+    import pyarrow as pa
+
+    mark = (field.metadata or {}).get(b"optional")
+    metadata = None if mark is None else {b"optional": mark}
+    return pa.field(field.name, plain_type(field.type), field.nullable, metadata)
 
 
 def plain_type(type_: Any) -> Any:
@@ -48,11 +56,11 @@ def plain_type(type_: Any) -> Any:
     if pa.types.is_dictionary(type_) or str(type_).startswith("run_end_encoded"):
         return plain_type(type_.value_type)
     if pa.types.is_struct(type_):
-        return pa.struct([pa.field(each.name, plain_type(each.type), each.nullable) for each in type_])
+        return pa.struct([_plain_field(each) for each in type_])
     if pa.types.is_fixed_size_list(type_):
-        return pa.list_(plain_type(type_.value_type), type_.list_size)
+        return pa.list_(_plain_field(type_.value_field), type_.list_size)
     if pa.types.is_list(type_):
-        return pa.list_(plain_type(type_.value_type))
+        return pa.list_(_plain_field(type_.value_field))
     return type_
 
 

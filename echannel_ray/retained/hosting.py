@@ -166,7 +166,10 @@ class KeeperHost:
         """See `Host`."""
         opened = self._found(name)
         if "retain" in opened.definition.options:
-            self._kept(name).shelf.store.append([self._entry(name, batch)])
+            kept, entry = self._kept(name), self._entry(name, batch)
+            kept.shelf.store.append([entry])
+            kept.producer.client_events += entry.count
+            kept.producer.client_bytes += len(entry.data)
         else:
             self._publisher(opened).publish_many(opened.writer(batch.schema).fitting(batch))
 
@@ -199,7 +202,12 @@ class KeeperHost:
 
     def commit(self, name: str, write: str, chosen: Sequence[Chosen]) -> Committed:
         """See `Host`."""
-        return self._kept(name).shelf.store.commit(write, chosen, time.time())
+        kept = self._kept(name)
+        done = kept.shelf.store.commit(write, chosen, time.time())
+        if not done.repeated:
+            kept.producer.client_events += done.next - done.first
+            kept.producer.client_bytes += done.size_bytes
+        return done
 
     def abort(self, name: str, write: str) -> bool:
         """See `Host`."""

@@ -403,7 +403,7 @@ class LogReader:
             messages = [
                 (place.address.node, place.address.endpoint,
                  calls.Leave(mailbox.channel, place.log, mailbox.number, mailbox.group, place.done))
-                for place in self._places.values() if place.is_here
+                for place in self._places.values() if place.is_here or place.joining
             ]  # fmt: skip
         pending = [self._endpoint.calls.begin(*message) for message in messages]
         deadline = time.monotonic() + (_LEAVE_SECONDS if timeout is None else min(timeout, _LEAVE_SECONDS))

@@ -42,6 +42,8 @@ class Reissuer(Publisher):
         self._store = store
         self._told = told
         self._thread: threading.Thread | None = None
+        self.client_events = 0  # that came by a gateway
+        self.client_bytes = 0
 
     def apply(self, membership: Membership) -> None:
         """See `Publisher`. Who reads the log itself gets nothing from here."""
@@ -54,6 +56,22 @@ class Reissuer(Publisher):
                 target=self._run, args=[self._store.next], name=f"echannel-reissuer-{self.channel}", daemon=True
             )
             self._thread.start()
+
+    def counters(self) -> dict[str, Any]:
+        """See `Publisher`. What it publishes again counts for what is derived only: the channel's producers have
+        counted it, but for what a gateway's clients have put into the log.
+        """
+        counters = super().counters()
+        store = self._store
+        own = {
+            "events_published": self.client_events,
+            "bytes_published": self.client_bytes,
+            "retained_events": store.next - store.first,
+            "retained_bytes": store.size_bytes,
+            "staged_bytes": store.staged_bytes,
+            "lag": {name: store.next - max(at, store.first) for name, (at, _) in store.groups().items()},
+        }
+        return {**{name: counters[name] for name in ("events_dropped", "derived") if name in counters}, **own}
 
     def _run(self, at: int) -> None:
         try:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from echannel_ray.errors import TypeMismatch
+from echannel_ray.errors import EChannelError, TypeMismatch
 from echannel_ray.integrations.spark.connection import connected
 from echannel_ray.integrations.spark.options import AT_LEAST_ONCE, SinkOptions
 from echannel_ray.integrations.spark.types import travelling
 
 
-class NotRetained(ValueError):
-    """A sink can't write exactly once to a channel whose log is not on disk."""
+class NotRetained(EChannelError):
+    """A sink can't write exactly once to a channel whose log is not on disk (`.channel`)."""
 
 
 def opened_for(schema: StructType, options: SinkOptions) -> pa.Schema:
@@ -23,7 +23,8 @@ def opened_for(schema: StructType, options: SinkOptions) -> pa.Schema:
     if options.is_exactly_once and not (info.is_retained and info.is_on_disk):
         raise NotRetained(
             f"channel {target.channel!r} is not retained on disk, so a sink can't write to it exactly once: create it "
-            f"with retain=ec.Retention(disk=True), or use .option('delivery', '{AT_LEAST_ONCE}')"
+            f"with retain=ec.Retention(disk=True), or use .option('delivery', '{AT_LEAST_ONCE}')",
+            channel=target.channel,
         )
     if info.schema is None:
         raise TypeMismatch(

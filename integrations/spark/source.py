@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from echannel_ray.errors import TypeMismatch
+from echannel_ray.errors import EChannelError, TypeMismatch
 from echannel_ray.integrations.spark.connection import connected
 from echannel_ray.integrations.spark.options import EARLIEST, LATEST, SourceOptions, Target
 from echannel_ray.integrations.spark.ranges import Range, StreamOffset, capped, ends, split, stream_offset, within
@@ -23,8 +23,8 @@ from echannel_ray.logs.entries import Missing
 _RENEWALS_PER_LEASE = 4
 
 
-class DataLoss(Exception):
-    """What a query has to read is gone from a log."""
+class DataLoss(EChannelError):
+    """What a query has to read is gone from a log (`.channel`, `.log`, `.first`, `.next`)."""
 
 
 def channel_schema(target: Target) -> pa.Schema:
@@ -52,15 +52,18 @@ class _Source:
         """On an executor: the rows of a range. A range that is read again has the same rows."""
         if not isinstance(partition, Range):
             return  # what Spark reads where there are no partitions
-        start = partition.start
+        start, stop = partition.start, partition.stop
         while start < partition.stop:
             try:
-                for batch in self._batches(partition.log, start, partition.stop):
+                for batch in self._batches(partition.log, start, stop):
                     start += batch.num_rows
                     yield cast(batch, self._schema)
-                return
+                stop = partition.stop
             except Missing as missing:
-                start = self._behind(missing, start, partition)
+                if start < missing.first < stop:
+                    stop = missing.first  # what is before the gap comes first
+                else:
+                    start = self._behind(missing, start, partition)
 
     def _batches(self, log: str, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         target = self._options.target
@@ -70,12 +73,16 @@ class _Source:
         """Where to go on behind what is gone; `DataLoss` where that is not allowed."""
         stop = wanted.stop if missing.next is None else min(missing.next, wanted.stop)
         channel = self._options.target.channel
-        lost = f"events {start} to {stop - 1} of log {wanted.log} of channel {channel!r} are gone: retention has ended"
+        lost = f"events {start} to {stop - 1} of log {wanted.log} of channel {channel!r} are gone: retention ended"
         if self._options.fails_on_data_loss:
             raise DataLoss(
                 f"{lost} before they were read. Retain more (retain=ec.Retention(...)), read more often, hold them "
                 "with a longer lease (.option('leaseSeconds', ...)), or go on without them: "
-                ".option('failOnDataLoss', 'false')"
+                ".option('failOnDataLoss', 'false')",
+                channel=channel,
+                log=wanted.log,
+                first=start,
+                next=stop,
             ) from missing
         print(f"echannel: {lost}; going on without them (failOnDataLoss=false)", file=sys.stderr)
         return stop

@@ -22,7 +22,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session of two threads. It takes seconds and a gigabyte, so there is one, and its time zone isn't UTC."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java 17")
-    sql = pytest.importorskip("pyspark.sql")
+    from pyspark.sql import SparkSession
+
     from echannel_ray.integrations.spark import EChannelSource
 
     os.environ.update(environment())
@@ -32,7 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.timeType.enabled": "true",
     }
-    session = sql.SparkSession.builder.master("local[2,4]").config(map=options).getOrCreate()
+    session = SparkSession.builder.master("local[2,4]").config(map=options).getOrCreate()
     session.dataSource.register(EChannelSource)
     yield session
     session.stop()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("pyspark")
-
 import pyarrow as pa
+import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType, VariantType

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("pyspark")
-
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
@@ -69,6 +66,18 @@ def test_a_write_that_is_repeated_leaves_the_files_of_the_first(spark, channel, 
     save(spark.range(0, ROWS, numPartitions=3), writeId="w")
     assert files_in(tmp_path) == before
     assert channel.values() == list(range(ROWS))
+
+
+def test_a_file_that_is_gone_is_a_range_that_is_missing(spark, channel, save, tmp_path):
+    for first in (0, 100, 200):
+        before = files_in(tmp_path)
+        save(spark.range(first, first + 100, numPartitions=1))
+        if first == 100:
+            (middle,) = {*files_in(tmp_path)} - {*before}
+    middle.unlink()
+    with pytest.raises(PySparkException, match=r"events 100 to 199 of log .* are gone"):
+        channel.load().collect()
+    assert [row.id for row in channel.load(failOnDataLoss="false").collect()] == [*range(100), *range(200, 300)]
 
 
 @pytest.fixture

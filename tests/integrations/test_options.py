@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyspark")
-
 from echannel_ray.gateway.endpoint import Endpoint
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.integrations.spark.options import SinkOptions, SourceOptions

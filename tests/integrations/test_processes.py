@@ -6,8 +6,6 @@ import shutil
 
 import pytest
 
-pytest.importorskip("pyspark")
-
 from tests.integrations.drivers import ROWS, Driver
 from tests.integrations.faulty import wait_for
 from tests.integrations.io import finish

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("pyspark")
-
 from hypothesis import given
 from hypothesis import strategies as st
 

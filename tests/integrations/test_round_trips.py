@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
-import pytest
-
-pytest.importorskip("pyspark")
-
 import pyarrow as pa
+import pytest
 from pyspark.sql import functions as f
 
 from tests.integrations.values import ROWS, SCHEMA

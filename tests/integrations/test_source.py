@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-pytest.importorskip("pyspark")
-
 import pyarrow as pa
+import pytest
 from pyspark.errors import PySparkException
 
 from tests.integrations.io import finish, uncommit_last

@@ -5,9 +5,6 @@ from __future__ import annotations
 import threading
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from pyspark.errors import PySparkException
 
 from tests.integrations.faulty import failing_in_the_middle, stuck, wait_for

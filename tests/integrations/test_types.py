@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("pyspark")
-
 import pyarrow as pa
+import pytest
 from pyspark.sql import types as spark
 
 from echannel_ray.errors import NotSerialisable, TypeMismatch
