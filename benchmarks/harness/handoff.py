@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 
 import echannel_ray as ec
+from echannel_ray.benchmarks.harness.closing import Closing
 from echannel_ray.benchmarks.harness.field import SHUTDOWN_SECONDS, answer, start
 from echannel_ray.benchmarks.harness.parties import Party
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 ARRIVAL_SECONDS = 110.0
 
@@ -59,10 +56,10 @@ class BatchTaker(Party):
                 raise TimeoutError(f"only {self._rows} of {rows} rows came")
             times = self._first_at, self._last_at
             self._rows, self._first_at = 0, 0.0
-        return times
+            return times
 
 
-class Handoff:
+class Handoff(Closing):
     """A namespace with one such actor."""
 
     def __init__(self, namespace: str) -> None:
@@ -96,15 +93,3 @@ class Handoff:
             answer(self._actor.shutdown.remote(), SHUTDOWN_SECONDS)
         finally:
             ray.kill(self._actor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except Exception:
-            if error is None:  # else the first error says more
-                raise

@@ -67,12 +67,17 @@ class SharedOut:
         free, self._left = _divided(self._left, start, stop)
         self._members[member].taken += free
 
-    def take(self, member: Hashable, number: int, end: int, most: int) -> Range | None:
-        """What a member gets now, of a log that ends before `end`: up to so many events, or None."""
+    def asks(self, member: Hashable, number: int) -> None:
+        """A member asks for more, ahead of `take`: what it was given before and has not done, it never will do."""
         known = self._members.setdefault(member, _Member())
+        if number > known.number:
+            self._give_back(known)
+
+    def take(self, member: Hashable, number: int, end: int, most: int) -> Range | None:
+        """What a member that asks gets, of a log that ends before `end`: up to so many events, or None."""
+        known = self._members[member]
         if number <= known.number:
             return known.given
-        self._give_back(known)
         given = self._give(end, most)
         if given is not None:
             known.number, known.given = number, given

@@ -221,9 +221,9 @@ class RetainedPublisher(Publisher):
                 self.channel, address.log, self.name, sent.after, sent.last, sent.entries,
                 sent.delivery is not None, len(sent.slices),
             )  # fmt: skip
-            begin(*where, message, partial(self._answered, address))
+            begin(*where, message, partial(self._answered, address, sent.last))
 
-    def _answered(self, address: LogAddress, call: Call) -> None:
+    def _answered(self, address: LogAddress, last: int, call: Call) -> None:
         try:
             answer: Any = call.result()
         except Nobody:
@@ -232,8 +232,8 @@ class RetainedPublisher(Publisher):
             answer = calls.Unlogged(str(error))
         delivered: list[Sent] = []
         with self._lock:
-            if self._address not in (address, None):
-                return  # it was sent again, to another keeper
+            if self._address not in (address, None) or last <= self._backlog.logged:
+                return  # it was sent again, to another keeper, or has come with another
             if isinstance(answer, calls.Appended):
                 delivered = self._backlog.logged_up_to(answer.last)
                 self._failure = ""

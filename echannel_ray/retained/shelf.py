@@ -12,25 +12,23 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final
 
-from echannel_ray.logs.entries import Entry, Missing, NewEntry
+from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.logs.store import Store
 from echannel_ray.protocol.sharing_out import SharedOut
 from echannel_ray.retained import calls
+from echannel_ray.retained.arriving import Arriving
+from echannel_ray.retained.outcomes import LET_GO, Member, Outcomes, consumer
 from echannel_ray.runtime.calls import Answer, Caller
 
 logger = logging.getLogger(__name__)
 
-Member: TypeAlias = tuple[int, int]  # (endpoint, subscription)
 _LOOK_SECONDS: Final = 1.0  # how often age, leases and marks are looked after
 _MARKS_SECONDS: Final = 7 * 86400.0
 _MOST_MARKS: Final = 10_000  # that are remembered here; all of them are in the store
-_OUTCOMES_SECONDS: Final = 10.0  # for which the outcome of a delivery is kept for who asks again
-_PARTS_SECONDS: Final = 60.0  # for which what came too early, or is a part, waits for what belongs to it
 _RETURN_SECONDS: Final = 5.0  # for which a group waits for those who were its members before a restart
-_LET_GO: Final = b"\0"
 _DIED: Final = b"its process died, or its node did"
 _LOST: Final = b"the retention's bounds were past it before it came to this consumer"
 _MOST_TO_A_MEMBER: Final = 1024
@@ -54,34 +52,6 @@ class _Reader:
     fetch: tuple[calls.Fetch, Answer] | None = None  # that waits for more
 
 
-@dataclass
-class _Delivered:
-    """An event whose producer waits for its readers."""
-
-    offset: int
-    waiting: set[Member | str]
-    handled: int = 0
-    failures: list[tuple[str, str]] = field(default_factory=list)
-    asked: Answer | None = None
-    ended_at: float = 0.0
-
-
-@dataclass
-class _Parts:
-    """Of a large event, ahead of its `Append`."""
-
-    came_at: float
-    data: dict[int, bytes] = field(default_factory=dict)
-
-
-class _Early(NamedTuple):
-    """What has to wait for what its producer said before it."""
-
-    came_at: float
-    message: calls.Append
-    answer: Answer
-
-
 class Shelf:
     """One per log that is kept here."""
 
@@ -94,13 +64,11 @@ class Shelf:
         self.read_entries = 0
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._marks: dict[str, int] = {}
-        self._early: dict[tuple[str, int], list[_Early]] = {}  # by producers and what has to come before
-        self._parts: dict[tuple[str, int], _Parts] = {}
+        self._arriving = Arriving()
         self._members: Mapping[Member, str | None] = {}  # who consumes the channel itself, and in which group
         self._readers: dict[Member, _Reader] = {}
         self._groups: dict[str, SharedOut] = {}
-        self._delivered: dict[tuple[str, int], _Delivered] = {}
-        self._awaited: dict[int, _Delivered] = {}  # of these, those that some have not handled yet; by their offsets
+        self._outcomes = Outcomes()
         self._large: Entry | None = None  # which is being read in slices
         self._returned_by = time.monotonic() + _RETURN_SECONDS
         self._closed = False
@@ -144,10 +112,8 @@ class Shelf:
         self._thread.join()
         self._closed = True
         self._turn_away_rest()
-        waiting = [each.answer for several in self._early.values() for each in several]
-        waiting += [reader.fetch[1] for reader in self._readers.values() if reader.fetch is not None]
-        waiting += [each.asked for each in self._delivered.values() if each.asked is not None]
-        for answer in waiting:
+        waiting = [reader.fetch[1] for reader in self._readers.values() if reader.fetch is not None]
+        for answer in [*waiting, *self._arriving.unanswered(), *self._outcomes.unanswered()]:
             answer(_NOT_HERE)
         self.store.close()
 
@@ -205,24 +171,14 @@ class Shelf:
 
     def _look_after(self, now: float) -> None:
         self._large = None
-        self._forget_parts(now)
+        self._arriving.forget(now)
         self._serve_waiting()  # nobody is waited for for good
-        for key in [key for key, each in self._delivered.items() if 0 < each.ended_at < now - _OUTCOMES_SECONDS]:
-            del self._delivered[key]
+        self._outcomes.forget(now)
         if len(self._marks) > _MOST_MARKS:
             self._marks.clear()
         self.store.end_leases(now)
         self.store.trim(now)
         self.store.forget_marks(_MARKS_SECONDS, now)
-
-    def _forget_parts(self, now: float) -> None:
-        """Their producer has died, or will say all again."""
-        before = now - _PARTS_SECONDS
-        for place in [place for place, parts in self._parts.items() if parts.came_at < before]:
-            del self._parts[place]
-        for key in [key for key, several in self._early.items() if several[0].came_at < before]:
-            for each in self._early.pop(key):
-                each.answer(calls.Unlogged("what its producer had said before it never came"))
 
     # ---- producers ----
 
@@ -237,10 +193,9 @@ class Shelf:
             answer(calls.Appended(mark))
             return
         if message.after > mark:
-            early = _Early(time.time(), message, answer)
-            self._early.setdefault((message.producer, message.after), []).append(early)
+            self._arriving.came_early(message, answer, time.time())
             return
-        entries = self._whole(message)
+        entries = self._arriving.whole(message)
         if entries is None:
             answer(calls.Unlogged("a part of a large event is missing"))
             return
@@ -251,77 +206,32 @@ class Shelf:
             self._expect(message, first + sum(entry.count for entry in entries) - 1)
         answer(calls.Appended(message.last))
         self._serve_waiting()
-        for following in self._early.pop((message.producer, message.last), []):
+        for following in self._arriving.following(message.producer, message.last):
             self._perform(following.message, caller, following.answer)
 
     def _slice(self, message: calls.Slice, caller: Caller, answer: Answer) -> None:
-        parts = self._parts.setdefault((message.producer, message.last), _Parts(0.0))
-        parts.came_at = time.time()
-        parts.data[message.number] = message.data
+        self._arriving.slice_came(message, time.time())
         answer(calls.Done())
-
-    def _whole(self, message: calls.Append) -> list[NewEntry] | None:
-        if not message.slices:
-            return message.entries
-        parts = self._parts.pop((message.producer, message.last), _Parts(0.0)).data
-        if len(parts) < message.slices:
-            return None
-        data = b"".join(parts[number] for number in range(message.slices))
-        return [message.entries[0]._replace(data=data)]
 
     # ---- deliveries ----
 
     def _expect(self, message: calls.Append, offset: int) -> None:
         # Also those who have not come yet to a keeper that was just started.
         groups = {**{member: reader.group for member, reader in self._readers.items()}, **self._members}
-        delivered = _Delivered(offset, {_consumer(member, group) for member, group in groups.items()})
-        self._delivered[message.producer, message.last] = self._awaited[offset] = delivered
-        self._tell_outcome(delivered)
+        consumers = [consumer(member, group) for member, group in groups.items()]
+        self._outcomes.expect(message.producer, message.last, offset, consumers)
 
     def _await(self, message: calls.Await, caller: Caller, answer: Answer) -> None:
-        delivered = self._delivered.get((message.producer, message.last))
-        if delivered is None:  # a predecessor logged it, and knew who would have to answer
-            answer(calls.Outcomes(0, [("the log", "its keeper was restarted, and does not know who has handled it")]))
-            return
-        delivered.asked = answer
-        self._tell_outcome(delivered)
-
-    def _tell_outcome(self, delivered: _Delivered) -> None:
-        if delivered.waiting:
-            return
-        self._awaited.pop(delivered.offset, None)
-        delivered.ended_at = delivered.ended_at or time.time()
-        if delivered.asked is not None:
-            delivered.asked(calls.Outcomes(delivered.handled, delivered.failures))
-            delivered.asked = None
+        self._outcomes.asked(message.producer, message.last, answer)
 
     def _handled(self, message: calls.Handled, caller: Caller, answer: Answer) -> None:
         member = (caller.endpoint, message.subscription)
         reader = self._readers.get(member)
-        delivered = self._awaited.get(message.offset)
+        group = reader.group if reader is not None else self._members.get(member)
         # A member of a group that lets go of one does so for itself: another will have it.
-        is_for_all = reader is None or reader.group is None or message.outcome != _LET_GO
-        if delivered is not None and is_for_all:
-            group = self._members.get(member) if reader is None else reader.group
-            self._settle(delivered, _consumer(member, group), member, message.outcome)
+        if group is None or message.outcome != LET_GO:
+            self._outcomes.settle(member, group, message.outcome, message.offset, message.offset + 1)
         answer(calls.Done())
-
-    def _settle_all(self, who: Member | str, member: Member, outcome: bytes, start: int, stop: int) -> None:
-        """Of what is awaited, those between two offsets."""
-        for offset, delivered in [*self._awaited.items()]:
-            if start <= offset < stop:
-                self._settle(delivered, who, member, outcome)
-
-    def _settle(self, delivered: _Delivered, who: Member | str, member: Member, outcome: bytes) -> None:
-        if who not in delivered.waiting:
-            return
-        delivered.waiting.discard(who)
-        if not outcome:
-            delivered.handled += 1
-        elif outcome != _LET_GO:
-            name = f"{member[0]:016x}.{member[1]}"
-            delivered.failures.append((name, outcome.decode("utf-8", "replace")))
-        self._tell_outcome(delivered)
 
     # ---- readers ----
 
@@ -341,7 +251,7 @@ class Shelf:
                 group.claim(member, *held)
             self._acknowledge(message.group, member, message.done)
             start = group.acknowledged
-        self._settle_all(_consumer(member, message.group), member, _LET_GO, 0, start)  # it will not get those
+        self._outcomes.settle(member, message.group, LET_GO, 0, start)  # it will not get those
         answer(calls.Joined(start))
         self._serve_waiting()  # others may have waited for it to be back
 
@@ -358,7 +268,7 @@ class Shelf:
         for member in {**before, **dict.fromkeys(self._readers)}:
             if member not in members:
                 # One that had left in order may have been named once more.
-                self._part_with(member, before.get(member), _DIED if member in self._readers else _LET_GO)
+                self._part_with(member, before.get(member), _DIED if member in self._readers else LET_GO)
         self._serve_waiting()
 
     def _leave(self, message: calls.Leave, caller: Caller, answer: Answer) -> None:
@@ -366,7 +276,7 @@ class Shelf:
         if message.group in self._groups:
             self._acknowledge(message.group, member, message.done)
         self._members = {each: group for each, group in self._members.items() if each != member}
-        self._part_with(member, message.group, _LET_GO)
+        self._part_with(member, message.group, LET_GO)
         answer(calls.Done())
 
     def _part_with(self, member: Member, group: str | None, reason: bytes) -> None:
@@ -378,9 +288,9 @@ class Shelf:
         if group in self._groups:
             self._groups[group].left(member)
         if group is None:
-            self._settle_all(member, member, reason, 0, self.store.next)
+            self._outcomes.settle(member, None, reason, 0, self.store.next)
         elif not self._is_consumed_by(group):
-            self._settle_all(group, member, reason, 0, self.store.next)
+            self._outcomes.settle(member, group, reason, 0, self.store.next)
             self._groups.pop(group, None)  # its position is in the store
         self._serve_waiting()
 
@@ -427,7 +337,7 @@ class Shelf:
             self.read_entries += len(fetched.entries)
         elif isinstance(fetched, calls.Gone):
             for start, stop in fetched.lost:
-                self._settle_all(_consumer(member, reader.group), member, _LOST, start, stop)
+                self._outcomes.settle(member, reader.group, _LOST, start, stop)
         answer(fetched)
 
     def _read(self, message: calls.Fetch) -> calls.Fetched | None:
@@ -441,6 +351,7 @@ class Shelf:
         group = self._groups[message.group]
         if not self._has_returned(message.group):
             return None
+        group.asks(member, message.number)
         lost = group.skip_to(self.store.first)
         if lost:
             self.store.set_group(message.group, group.acknowledged)
@@ -464,7 +375,7 @@ class Shelf:
     def _fetched(
         self, entries: list[Entry], start: int, stop: int, is_redelivered: bool = False, acknowledged: int = 0
     ) -> calls.Fetched:
-        delivered = [offset for offset in self._awaited if start <= offset < stop]
+        delivered = self._outcomes.awaited(start, stop)
         slices = 0
         if len(entries[0].data) > calls.MAX_ENTRY_BYTES:
             slices = -(-len(entries[0].data) // calls.MAX_CALL_BYTES)
@@ -502,8 +413,3 @@ def _fitting(entries: list[Entry]) -> list[Entry]:
         if len(entry.data) > calls.MAX_ENTRY_BYTES:
             return entries[: max(1, i)]
     return entries
-
-
-def _consumer(member: Member, group: str | None) -> Member | str:
-    """Who has to answer for a delivered event: a group counts as one."""
-    return member if group is None else group

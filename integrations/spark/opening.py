@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from echannel_ray.errors import EChannelError, TypeMismatch
+from echannel_ray.errors import EChannelError
 from echannel_ray.integrations.spark.connection import connected
 from echannel_ray.integrations.spark.options import AT_LEAST_ONCE, SinkOptions
 from echannel_ray.integrations.spark.types import travelling
@@ -26,12 +26,7 @@ def opened_for(schema: StructType, options: SinkOptions) -> pa.Schema:
             f"with retain=ec.Retention(disk=True), or use .option('delivery', '{AT_LEAST_ONCE}')",
             channel=target.channel,
         )
-    if info.schema is None:
-        raise TypeMismatch(
-            f"channel {target.channel!r} has no type, and rows have one: delete it, and let the sink make it anew",
-            channel=target.channel,
-            field=None,
-        )
+    assert info.schema is not None  # it was opened with one
     return _merged(info.schema, ours)
 
 

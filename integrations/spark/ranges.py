@@ -55,7 +55,8 @@ def within(start: Marks, stop: Marks, max_rows: int) -> dict[str, int]:
         return dict(stop)
     reached = {}
     for log, rows in sorted(waiting.items()):
-        part = max_rows * rows // total  # of what is left for this log and those behind it
+        # Of what is left for this log and those behind it, which may be nothing.
+        part = max_rows * rows // total if total else 0
         reached[log] = start.get(log, 0) + part
         max_rows, total = max_rows - part, total - rows
     return reached

@@ -81,6 +81,16 @@ def test_a_member_that_leaves_in_order_loses_and_doubles_nothing(parties, channe
     assert sorted(handled) == [*range(500)]
 
 
+def test_a_process_that_leaves_says_what_it_has_handled(new_party, near, channel):
+    leaving = new_party()
+    ask(leaving, join, channel)
+    publish_all(None, channel, [*range(100)])
+    assert ask(leaving, take, 40) == [*range(40)]
+    ask(leaving, lambda party: ec.disconnect())
+    ask(near, join, channel)
+    assert ask(near, take_messages, 60) == [(number, False) for number in range(40, 100)]
+
+
 def test_what_a_dead_member_left_goes_to_another_and_is_marked(new_party, near, channel):
     doomed = new_party()
     pid = ask(doomed, lambda party: os.getpid())

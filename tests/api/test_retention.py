@@ -12,6 +12,8 @@ import ray
 import echannel_ray as ec
 from echannel_ray.ids import node_number
 from echannel_ray.logs.directory import directory_of
+from echannel_ray.retained import calls
+from echannel_ray.runtime.calls import Call
 from tests.api.parties import Inbox, Valve, ask, publish_all
 from tests.clusters import wait_until
 
@@ -164,6 +166,27 @@ def test_a_window_that_is_full_holds_up_or_raises(channel, monkeypatch):
             for producer in (raising, waiting):
                 producer.drain(timeout=20)
             assert [len(event) for event in events_of(subscription, 2)] == [5 << 20] * 2
+
+
+def test_a_log_that_can_not_be_written_holds_up_and_says_why(channel, monkeypatch):
+    with channel.subscribe() as subscription, channel.producer() as producer:
+        asking = producer.endpoint.calls
+        begin = asking.begin
+
+        def fail(node, endpoint, message, then=None, **how):
+            if not isinstance(message, calls.Append):
+                return begin(node, endpoint, message, then, **how)
+            call = Call(0, node, endpoint, then)
+            call.end(calls.Unlogged("No space left on device"), None)
+            return call
+
+        with monkeypatch.context() as context:
+            context.setattr(asking, "begin", fail)
+            producer.publish_many(range(100))
+            with pytest.raises(TimeoutError, match="No space left on device"):
+                producer.drain(timeout=0.2)
+        producer.drain(timeout=20)
+        assert events_of(subscription, 100) == [*range(100)]
 
 
 @pytest.mark.parametrize("policy", ["drop_newest", "drop_oldest"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,7 +27,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from echannel_ray.integrations.spark import EChannelSource
 
     os.environ.update(environment())
-    options = {
+    options: dict[str, Any] = {
         **LOCALLY,
         "spark.sql.session.timeZone": "Europe/Berlin",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

@@ -60,7 +60,7 @@ def _save(rows: DataFrame, endpoint: str, channel: str) -> None:
 
 def overtake(spark: SparkSession, endpoint: str, channel: str) -> None:
     """A task that is stuck, and that another attempt overtakes."""
-    rows = spark.range(0, 4 * ROWS, numPartitions=4)
+    rows = spark.range(0, 2 * ROWS, numPartitions=4)
     _save(rows.mapInArrow(overtaken(endpoint, channel), "id long"), endpoint, channel)
 
 

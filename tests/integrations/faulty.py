@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from echannel_ray.gateway.client import GatewayClient
 
 Batches = Iterator[pa.RecordBatch]
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = WAIT_SECONDS) -> None:
@@ -70,11 +70,26 @@ def overtaken(endpoint: str, channel: str) -> Callable[[Batches], Batches]:
     def step(batches: Batches) -> Batches:
         yield from _some(batches, endpoint, channel)
         if _is_early():
-            with GatewayClient(endpoint) as client:
-                wait_for(lambda: any(stop for _, stop in client.offsets(channel).values()), "the commit")
+            _wait_for_events(endpoint, channel)
         yield from batches
 
     return step
+
+
+def waiting_to_be_seen(endpoint: str, channel: str) -> Callable[[Batches], Batches]:
+    """It goes on only when consumers have events."""
+
+    def step(batches: Batches) -> Batches:
+        yield from itertools.islice(batches, 3)
+        _wait_for_events(endpoint, channel)
+        yield from batches
+
+    return step
+
+
+def _wait_for_events(endpoint: str, channel: str) -> None:
+    with GatewayClient(endpoint) as client:
+        wait_for(lambda: any(stop for _, stop in client.offsets(channel).values()), "the first event")
 
 
 def stuck(endpoint: str, channel: str, marker: str) -> Callable[[Batches], Batches]:

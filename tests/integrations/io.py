@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.integrations.gateways import LocalGateway
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
@@ -15,9 +13,9 @@ QUERY_SECONDS = 60
 
 
 class Channel:
-    """Options beyond the channel and its gateway are given by name."""
+    """Options beyond the channel and its gateway, which is anything that has an endpoint, are given by name."""
 
-    def __init__(self, spark: SparkSession, gateway: LocalGateway, name: str) -> None:
+    def __init__(self, spark: SparkSession, gateway: Any, name: str) -> None:
         self.spark = spark
         self.gateway = gateway
         self.name = name
@@ -43,7 +41,8 @@ class Channel:
 
     def values(self) -> list[int]:
         """The column `id` of what is retained."""
-        return self.gateway.values(self.name)
+        values: list[int] = self.gateway.values(self.name)
+        return values
 
 
 def finish(query: StreamingQuery) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType, VariantType
 from echannel_ray.integrations.spark.options import SinkOptions
 from echannel_ray.integrations.spark.sink import BatchSink, Counts, Written
 from echannel_ray.logs.entries import Chosen, Place
-from tests.integrations.faulty import failing_in_the_middle
+from tests.integrations.faulty import failing_in_the_middle, waiting_to_be_seen
 
 ROWS = 100_000  # in batches of 10,000
 IDS = StructType().add("id", "long", nullable=False)
@@ -96,7 +96,8 @@ def test_what_comes_after_the_commit_is_dropped(channel):
 
 
 def test_rows_pass_through_at_once(spark, channel):
-    channel.save(spark.range(0, ROWS, numPartitions=2), delivery="at_least_once")
+    step = waiting_to_be_seen(channel.gateway.endpoint, channel.name)
+    channel.save(spark.range(0, ROWS, numPartitions=2).mapInArrow(step, IDS), delivery="at_least_once")
     assert sorted(channel.values()) == list(range(ROWS))
 
 

@@ -74,7 +74,7 @@ def test_the_same_write_is_applied_once(spark, through):
         ids.save(spark.range(0, 100_000, numPartitions=2), writeId="w")
     subscription = ec.channel(ids.name).subscribe(batches="arrow", start="earliest")
     ids.save(spark.range(100_000, 100_001), writeId="last")
-    got = []
+    got: list[int] = []
     while not got or got[-1] != 100_000:
         got += subscription.get(30).column("id").to_pylist()
     subscription.close()

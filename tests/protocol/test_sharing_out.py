@@ -11,6 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from echannel_ray.protocol.sharing_out import Range, SharedOut
 
 
+def ask(shared: SharedOut, member: str, number: int, end: int, most: int) -> Range | None:
+    """What a member gets under this number."""
+    shared.asks(member, number)
+    return shared.take(member, number, end, most)
+
+
 @pytest.fixture
 def shared() -> Iterator[SharedOut]:
     made = SharedOut(100)
@@ -19,28 +25,28 @@ def shared() -> Iterator[SharedOut]:
 
 
 def test_events_are_given_out_in_order_and_in_parts(shared: SharedOut):
-    assert shared.take("a", 1, 110, 4) == Range(100, 104)
-    assert shared.take("b", 1, 110, 4) == Range(104, 108)
-    assert shared.take("c", 1, 110, 4) == Range(108, 110)
-    assert shared.take("d", 1, 110, 4) is None
+    assert ask(shared, "a", 1, 110, 4) == Range(100, 104)
+    assert ask(shared, "b", 1, 110, 4) == Range(104, 108)
+    assert ask(shared, "c", 1, 110, 4) == Range(108, 110)
+    assert ask(shared, "d", 1, 110, 4) is None
     assert shared.members == 4
 
 
 def test_the_same_number_again_gets_the_same(shared: SharedOut):
-    given = shared.take("a", 1, 110, 4)
-    assert shared.take("a", 1, 120, 9) == given
+    given = ask(shared, "a", 1, 110, 4)
+    assert ask(shared, "a", 1, 120, 9) == given
     shared.done("a", [(100, 104)])
-    assert shared.take("a", 2, 110, 4) == Range(104, 108)
+    assert ask(shared, "a", 2, 110, 4) == Range(104, 108)
 
 
 def test_what_nobody_had_may_be_asked_for_again_under_the_same_number(shared: SharedOut):
-    assert shared.take("a", 1, 100, 4) is None
-    assert shared.take("a", 1, 101, 4) == Range(100, 101)
+    assert ask(shared, "a", 1, 100, 4) is None
+    assert ask(shared, "a", 1, 101, 4) == Range(100, 101)
 
 
 def test_it_is_acknowledged_up_to_what_was_not_done(shared: SharedOut):
-    shared.take("a", 1, 110, 5)
-    shared.take("b", 1, 110, 5)
+    ask(shared, "a", 1, 110, 5)
+    ask(shared, "b", 1, 110, 5)
     assert not shared.done("b", [(105, 110)])
     assert not shared.done("a", [(102, 103)])
     assert shared.acknowledged == 100
@@ -52,60 +58,60 @@ def test_it_is_acknowledged_up_to_what_was_not_done(shared: SharedOut):
 
 def test_what_a_member_leaves_goes_to_the_next_that_asks_and_is_marked(shared: SharedOut):
     shared.joined("b")
-    shared.take("a", 1, 110, 6)
+    ask(shared, "a", 1, 110, 6)
     shared.done("a", [(100, 102)])
     shared.left("a")
     assert shared.members == 1
-    assert shared.take("b", 1, 110, 2) == Range(102, 104, True)
+    assert ask(shared, "b", 1, 110, 2) == Range(102, 104, True)
     shared.done("b", [(102, 104)])
-    assert shared.take("b", 2, 110, 9) == Range(104, 106, True)
+    assert ask(shared, "b", 2, 110, 9) == Range(104, 106, True)
     shared.done("b", [(104, 106)])
-    assert shared.take("b", 3, 110, 9) == Range(106, 110)
+    assert ask(shared, "b", 3, 110, 9) == Range(106, 110)
 
 
 def test_what_one_that_was_given_up_has_done_counts_no_more(shared: SharedOut):
-    shared.take("a", 1, 110, 6)
+    ask(shared, "a", 1, 110, 6)
     shared.left("a")
     assert not shared.done("a", [(100, 106)])
-    assert shared.take("b", 1, 110, 9) == Range(100, 106, True)
+    assert ask(shared, "b", 1, 110, 9) == Range(100, 106, True)
     shared.left("nobody")
 
 
 def test_what_a_member_has_not_done_when_it_asks_for_more_is_somebody_elses(shared: SharedOut):
-    shared.take("a", 1, 110, 5)
+    ask(shared, "a", 1, 110, 5)
     shared.done("a", [(101, 103)])
-    assert shared.take("a", 2, 110, 5) == Range(100, 101, True)
-    assert shared.take("b", 1, 110, 5) == Range(103, 105, True)
+    assert ask(shared, "a", 2, 110, 5) == Range(100, 101, True)
+    assert ask(shared, "b", 1, 110, 5) == Range(103, 105, True)
 
 
 @pytest.mark.parametrize("is_redelivered", [False, True])
 def test_a_range_may_be_shortened(shared: SharedOut, is_redelivered: bool):
-    shared.take("a", 1, 110, 6)
+    ask(shared, "a", 1, 110, 6)
     if is_redelivered:
         shared.left("a")
-        shared.take("a", 1, 110, 6)
+        ask(shared, "a", 1, 110, 6)
     assert shared.shorten("a", 102) == Range(100, 102, is_redelivered)
-    assert shared.take("a", 1, 110, 6) == Range(100, 102, is_redelivered)
-    assert shared.take("b", 1, 110, 4) == Range(102, 106, is_redelivered)
+    assert ask(shared, "a", 1, 110, 6) == Range(100, 102, is_redelivered)
+    assert ask(shared, "b", 1, 110, 4) == Range(102, 106, is_redelivered)
 
 
 def test_a_range_behind_which_more_was_given_out_may_be_shortened(shared: SharedOut):
-    shared.take("a", 1, 110, 6)
-    shared.take("b", 1, 110, 2)
+    ask(shared, "a", 1, 110, 6)
+    ask(shared, "b", 1, 110, 2)
     shared.shorten("a", 101)
-    assert shared.take("c", 1, 110, 9) == Range(101, 106)
+    assert ask(shared, "c", 1, 110, 9) == Range(101, 106)
 
 
 def test_what_is_gone_is_lost_but_for_what_members_have(shared: SharedOut):
-    shared.take("a", 1, 140, 10)
-    shared.take("b", 1, 140, 10)
+    ask(shared, "a", 1, 140, 10)
+    ask(shared, "b", 1, 140, 10)
     shared.left("b")
     assert shared.skip_to(125) == [Range(110, 120, True), Range(120, 125)]
     assert shared.acknowledged == 100
     assert shared.skip_to(125) == []
     assert shared.done("a", [(100, 110)])
     assert shared.acknowledged == 125
-    assert shared.take("a", 2, 140, 99) == Range(125, 140)
+    assert ask(shared, "a", 2, 140, 99) == Range(125, 140)
 
 
 def test_members_of_a_keeper_that_died_claim_what_they_have(shared: SharedOut):
@@ -114,15 +120,15 @@ def test_members_of_a_keeper_that_died_claim_what_they_have(shared: SharedOut):
     shared.claim("b", 104, 108)  # done beyond what was acknowledged
     shared.done("b", [(104, 108)])
     shared.claim("a", 100, 102)
-    assert shared.take("c", 1, 120, 99) == Range(102, 104, True)  # of one that died with the keeper
-    assert shared.take("d", 1, 120, 99) == Range(108, 120)
+    assert ask(shared, "c", 1, 120, 99) == Range(102, 104, True)  # of one that died with the keeper
+    assert ask(shared, "d", 1, 120, 99) == Range(108, 120)
     shared.done("a", [(100, 102)])
     assert shared.done("c", [(102, 104)])
     assert shared.acknowledged == 108
 
 
 def test_what_others_have_got_meanwhile_can_not_be_claimed(shared: SharedOut):
-    shared.take("b", 1, 120, 4)
+    ask(shared, "b", 1, 120, 4)
     shared.joined("a")
     shared.claim("a", 98, 106)
     assert not shared.done("a", [(98, 106)])
@@ -156,11 +162,11 @@ class Sharing(RuleBasedStateMachine):
     def take(self, member: str, most: int, repeats: bool) -> None:
         number = self.numbers.get(member, 0)
         if repeats and member in self.last:
-            assert self.shared.take(member, number, self.end, most) == self.last[member]
+            assert ask(self.shared, member, number, self.end, most) == self.last[member]
             return
         held = self.held.setdefault(member, set())
         self.numbers[member] = number + 1
-        given = self.shared.take(member, number + 1, self.end, most)
+        given = ask(self.shared, member, number + 1, self.end, most)
         if given is None:
             assert not held
             self.numbers[member] = number
