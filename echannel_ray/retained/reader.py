@@ -40,7 +40,7 @@ WINDOW_BYTES: Final = 8 << 20
 _PATIENCE_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 5.0
 # A fetch may wait for long, and what loses it mostly tells: to repeat it often would keep idle readers busy.
-_REPEAT_FETCH_SECONDS: Final = 5.0
+_MAX_FETCH_INTERVAL_SECONDS: Final = 5.0
 _LEAVE_SECONDS: Final = 5.0
 
 
@@ -248,7 +248,7 @@ class LogReader:
             mailbox.channel, place.log, mailbox.number, place.at, calls.MAX_CALL_BYTES, mailbox.group, done,
             place.fetches,
         )  # fmt: skip
-        self._ask(place, message, self._fetched, repeat_seconds=_REPEAT_FETCH_SECONDS)
+        self._ask(place, message, self._fetched, max_interval_seconds=_MAX_FETCH_INTERVAL_SECONDS)
 
     def _fetched(self, place: Place, answer: calls.Fetched | calls.Gone) -> None:
         with self._lock:

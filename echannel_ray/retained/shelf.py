@@ -237,6 +237,7 @@ class Shelf:
 
     def _join(self, message: calls.Join, caller: Caller, answer: Answer) -> None:
         member = (caller.endpoint, message.subscription)
+        is_new = member not in self._readers
         self._readers.setdefault(member, _Reader(message.group))
         start = message.start
         if start == "new":
@@ -251,7 +252,8 @@ class Shelf:
                 group.claim(member, *held)
             self._acknowledge(message.group, member, message.done)
             start = group.acknowledged
-        self._outcomes.settle(member, message.group, LET_GO, 0, start)  # it will not get those
+        if is_new:  # it will not get what is before
+            self._outcomes.settle(member, message.group, LET_GO, 0, start)
         answer(calls.Joined(start))
         self._serve_waiting()  # others may have waited for it to be back
 

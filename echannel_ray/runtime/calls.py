@@ -64,7 +64,10 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=0):
 class Call(Waiter):
     """One question; `then` is told of its end by the thread that reads the link, so it must not wait for anything."""
 
-    __slots__ = ("answer", "endpoint", "error", "frame", "interval_seconds", "node", "number", "repeat_at", "then")
+    __slots__ = (
+        "answer", "endpoint", "error", "frame", "interval_seconds", "max_interval_seconds", "node", "number",
+        "repeat_at", "then",
+    )  # fmt: skip
 
     def __init__(self, number: int, node: int, endpoint: int, then: Callable[[Call], None] | None) -> None:
         super().__init__()
@@ -77,6 +80,7 @@ class Call(Waiter):
         self.error: Exception | None = None
         self.repeat_at = 0.0
         self.interval_seconds = _REPEAT_SECONDS
+        self.max_interval_seconds = _MAX_REPEAT_SECONDS
 
     def end(self, answer: Message | None, error: Exception | None) -> None:
         """It was answered, or won't be."""
@@ -149,9 +153,9 @@ class Calls:
         endpoint: int,
         message: Message,
         then: Callable[[Call], None] | None = None,
-        repeat_seconds: float = _REPEAT_SECONDS,
+        max_interval_seconds: float = _MAX_REPEAT_SECONDS,
     ) -> Call:
-        """Ask without waiting. One whose answer may take long is not to be repeated as often as others."""
+        """Ask without waiting. One whose answer may take long need not be repeated as often as others."""
         own = self._endpoint
         call = Call(next(self._numbers), node, endpoint, then)
         if endpoint == own.id:
@@ -160,9 +164,10 @@ class Calls:
             return call
         fixed = frames.CALL_FIXED.pack(node, endpoint, own.node, own.id, call.number)
         call.frame = frames.frame(frames.CALL, fixed + self._encode(message))
-        call.interval_seconds = repeat_seconds
+        call.max_interval_seconds = max_interval_seconds
         if len(call.frame) > _LARGE_BYTES:
             call.interval_seconds *= 2
+            call.max_interval_seconds = max(max_interval_seconds, _MAX_REPEAT_OF_LARGE_SECONDS)
         call.repeat_at = time.monotonic() + call.interval_seconds
         with own.lock:
             own.check_usable()
@@ -182,15 +187,16 @@ class Calls:
         """The link (or the path to a node) is a new one; under the endpoint's lock."""
         for call in [*self._open.values()]:
             if node is None or call.node == node:
+                # The rest of the way may be away as well, for a while.
+                call.interval_seconds = min(call.interval_seconds, 2 * _REPEAT_SECONDS)
+                call.repeat_at = min(call.repeat_at, time.monotonic() + call.interval_seconds)
                 self._endpoint.outgoing.put(call.frame)
 
     def tick(self, now: float) -> None:
         """Repeat what has waited for long; under the endpoint's lock."""
         for call in [*self._open.values()]:
             if call.repeat_at <= now:
-                is_large = len(call.frame) > _LARGE_BYTES
-                longest = _MAX_REPEAT_OF_LARGE_SECONDS if is_large else _MAX_REPEAT_SECONDS
-                call.interval_seconds = max(call.interval_seconds, min(2 * call.interval_seconds, longest))
+                call.interval_seconds = min(2 * call.interval_seconds, call.max_interval_seconds)
                 call.repeat_at = now + call.interval_seconds
                 self._endpoint.outgoing.put(call.frame)
 

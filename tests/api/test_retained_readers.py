@@ -6,6 +6,7 @@ import dataclasses
 import os
 import signal
 import threading
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -123,7 +124,7 @@ def test_batches_and_the_positions_behind_them(name, batches):
             came += column(next(messages).event)
     assert came == [*range(1, 4001)]
     with channel.subscribe(batches=batches, start=first.position) as subscription:
-        rest = []
+        rest: list[int] = []
         while len(rest) < 4000 - len(first.event):
             rest += column(subscription.get(timeout=20))
     assert rest == [*range(len(first.event) + 1, 4001)]
@@ -328,9 +329,13 @@ def test_a_derived_subscription_of_several_lives(channel):
         inbox = Inbox()
         with channel.subscribe(inbox, modulator=ec.FIFOModulator()):
             publish_all(None, channel, [(life, number) for number in range(50)])
-            wait_until(lambda inbox=inbox, life=life: (life, 49) in inbox.items)
+            wait_until(partial(has_come, inbox, (life, 49)))
         mine = [number for which, number in inbox.items if which == life and number != "nobody"]
         assert mine == [*range(50)]
+
+
+def has_come(inbox: Inbox, event: object) -> bool:
+    return event in inbox.items
 
 
 def test_many_threads_of_one_process_publish_and_read(channel):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -62,7 +64,7 @@ def test_new_is_what_comes_after_subscribing(parties, retained):
 def test_replay_joins_the_live_stream(parties, retained):
     """Producers on two nodes publish at full speed, while readers begin at all moments."""
     sources = ["near", "far", "threaded", "far"]
-    readers = []
+    readers: list[tuple[str, Inbox, ec.Subscription]] = []
     with ThreadPoolExecutor(8) as pool:
         at_work = [
             pool.submit(ask, parties[where], numbered, retained, who, 0, 20_000) for who, where in enumerate(sources)
@@ -71,7 +73,7 @@ def test_replay_joins_the_live_stream(parties, retained):
             inbox = Inbox()
             start = "earliest" if len(readers) % 2 else "new"
             readers.append((start, inbox, retained.subscribe(inbox, start=start)))
-            wait_until(lambda inbox=inbox: len(inbox.items) > 100 or all(each.done() for each in at_work))
+            wait_until(partial(has_begun, inbox, at_work))
         for each in at_work:
             each.result()
     inbox = Inbox()
@@ -84,6 +86,10 @@ def test_replay_joins_the_live_stream(parties, retained):
             mine = [number for producer, number in inbox.items if producer == who]
             assert mine == [*range(20_000 - len(mine), 20_000)]
             assert len(mine) == 20_000 or start == "new"
+
+
+def has_begun(inbox: Inbox, at_work: list[Any]) -> bool:
+    return len(inbox.items) > 100 or all(each.done() for each in at_work)
 
 
 def deliver_end(party, channel):
@@ -200,7 +206,8 @@ def test_what_a_policy_drops_is_a_gap_in_its_place(channel, monkeypatch, policy)
         assert producer.publish((22, b"")) or policy == "drop_newest"
         producer.drain(timeout=20)
         producer.publish((23, b""))
-        gaps, events = [], []
+        gaps: list[Any] = []
+        events: list[Any] = []
         for message in subscription.messages():
             (gaps if isinstance(message, ec.Gap) else events).append(message)
             if events and events[-1].event[0] == 23:
@@ -359,8 +366,9 @@ def test_retention_that_makes_no_sense(options, error, says):
 
 
 def test_retention_is_no_dict(nodes, name):
+    retain: Any = {"disk": True}
     with pytest.raises(TypeError, match=r"Retention\(disk=True\)"):
-        ec.channel(name, retain={"disk": True})
+        ec.channel(name, retain=retain)
 
 
 def test_a_channel_that_keeps_less_is_refused(nodes, name):
