@@ -44,6 +44,7 @@ class Queries:
         (batch,) = features(spark, EPOCH_ROWS).coalesce(1).toArrow().combine_chunks().to_batches()
         self._file = keep_batch(batch, folder / "batch.arrow")
         with GatewayClient(handoff.endpoint) as client:
+            client.channel("read", batch.schema)
             client.publish("read", [batch] * RETAINED_EPOCHS)
         self._schema = features(spark, EPOCH_ROWS).schema
         self._checkpoints = itertools.count()

@@ -31,7 +31,12 @@ _MOST_MARKS: Final = 10_000  # that are remembered here; all of them are in the 
 _RETURN_SECONDS: Final = 5.0  # for which a group waits for those who were its members before a restart
 _DIED: Final = b"its process died, or its node did"
 _LOST: Final = b"the retention's bounds were past it before it came to this consumer"
-_MOST_TO_A_MEMBER: Final = 1024
+# How many events a member of a group gets at once: more where it is soon back, less where that takes it long, since
+# others could have had them.
+_FIRST_TO_A_MEMBER: Final = 64
+_MOST_TO_A_MEMBER: Final = 65_536
+_SOON_SECONDS: Final = 0.02
+_LONG_SECONDS: Final = 0.2
 _STOP: Final = object()
 _GROWN: Final = object()
 
@@ -50,6 +55,18 @@ class _Members:
 class _Reader:
     group: str | None
     fetch: tuple[calls.Fetch, Answer] | None = None  # that waits for more
+    most: int = _FIRST_TO_A_MEMBER
+    given_at: float = 0.0  # 0: it has nothing
+
+    def is_back(self, now: float) -> None:
+        """A member of a group has done with what it had."""
+        if self.given_at:
+            took = now - self.given_at
+            if took < _SOON_SECONDS:
+                self.most = min(2 * self.most, _MOST_TO_A_MEMBER)
+            elif took > _LONG_SECONDS:
+                self.most = max(1, self.most // 2)
+            self.given_at = 0.0
 
 
 class Shelf:
@@ -312,6 +329,7 @@ class Shelf:
             return
         if message.group is not None:
             self._acknowledge(message.group, member, message.done)
+            reader.is_back(time.monotonic())
         if reader.fetch is not None:  # it has joined again since
             reader.fetch[1](calls.Done())
         reader.fetch = message, answer
@@ -359,13 +377,14 @@ class Shelf:
             self.store.set_group(message.group, group.acknowledged)
             return calls.Gone(self.store.first, [(each.start, each.stop) for each in lost])
         waiting = self.store.next - group.acknowledged
-        most = max(1, min(_MOST_TO_A_MEMBER, waiting // (2 * group.members)))
+        most = max(1, min(self._readers[member].most, waiting // (2 * group.members)))
         given = group.take(member, message.number, self.store.next, most)
         if given is None:
             return None
         entries = _fitting(self.store.read(given.start, message.max_bytes, given.stop))
         if entries[-1].next < given.stop:
             given = group.shorten(member, entries[-1].next)
+        self._readers[member].given_at = time.monotonic()
         return self._fetched(entries, *given, group.acknowledged)
 
     def _has_returned(self, name: str) -> bool:

@@ -292,3 +292,14 @@ def test_ages_are_looked_after_however_much_there_is_to_do(bench, monkeypatch):
             for _ in range(100):
                 bench.ask(calls.Look)
         looked.answer()
+
+
+def test_a_member_gets_more_at_once_where_it_is_soon_back():
+    reader = shelf_module._Reader("g")
+    sizes = []
+    for took in (0.0, 0.0, 0.1, 5.0, 5.0, 5.0):
+        reader.given_at = 100.0
+        reader.is_back(100.0 + took)
+        sizes.append(reader.most)
+    reader.is_back(200.0)  # it had nothing
+    assert [*sizes, reader.most] == [128, 256, 256, 128, 64, 32, 32]
