@@ -121,8 +121,9 @@ class Keeper:
         records = RecordEncoder(endpoint, definition, None, False) if definition.type_schema else None
         producer = Reissuer(
             endpoint, channel, definition.incarnation, "block", _WINDOW_BYTES, Packing(), records=records,
-            kept=KeptLog(store.log, shelf.opened_at), store=store, told=told,
+            kept=KeptLog(store.log, shelf.opened_at), store=store, told=told, settled=shelf.derived_handled,
         )  # fmt: skip
+        shelf.derives = producer.derives
         kept = self._kept[channel] = Kept(definition, shelf, producer, path)
         try:
             registered = RegisterProducer(channel, producer.stream.number, definition.incarnation, log=producer.log)

@@ -12,6 +12,7 @@ from echannel_ray.runtime.calls import Answer
 
 Member: TypeAlias = tuple[int, int]  # (endpoint, subscription)
 LET_GO: Final = b"\0"  # the outcome where a consumer has left, and need not answer
+DERIVED: Final = "\0derived"  # as a consumer: all who consume the event behind modulators (no group has such a name)
 _KEPT_SECONDS: Final = 10.0  # for which an outcome is kept for who asks again
 
 
@@ -80,6 +81,15 @@ class Outcomes:
                     name = f"{member[0]:016x}.{member[1]}"
                     delivered.failures.append((name, outcome.decode("utf-8", "replace")))
                 self._tell(delivered)
+
+    def settle_derived(self, producer: str, last: int, handled: int, failures: Iterable[tuple[str, str]]) -> None:
+        """What modulators have made of an event was handled."""
+        delivered = self._delivered.get((producer, last))
+        if delivered is not None and DERIVED in delivered.waiting:
+            delivered.waiting.discard(DERIVED)
+            delivered.handled += handled
+            delivered.failures += failures
+            self._tell(delivered)
 
     def forget(self, now: float) -> None:
         """Those that ended long ago."""

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,7 @@ from echannel_ray.protocol.messages import KeptLog, Membership
 from echannel_ray.records import known
 from echannel_ray.retained.reading import unfolded
 from echannel_ray.runtime.bulk import publish_blocks
+from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.publisher import Publisher
 from echannel_ray.runtime.typed import open_more
@@ -30,18 +31,29 @@ _BATCH_BYTES: Final = 1 << 20
 _payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
+Settled: TypeAlias = Callable[[str, int, int, list[tuple[str, str]]], None]
+
+
 class Reissuer(Publisher):
     """A producer beside a log: it publishes what is logged, from the moment on at which somebody derives from it."""
 
     def __init__(
-        self, *arguments: Any, kept: KeptLog, store: Store, told: Callable[[Membership, bool], None], **keywords: Any
+        self,
+        *arguments: Any,
+        kept: KeptLog,
+        store: Store,
+        told: Callable[[Membership, bool], None],
+        settled: Settled,
+        **keywords: Any,
     ) -> None:
-        """`told` is called with each membership, and whether the channel was deleted."""
+        """`told` is called with each membership, and whether the channel was deleted; for `settled` see `derives`."""
         super().__init__(*arguments, **keywords)
         self.log = kept
         self._store = store
         self._told = told
+        self._settled = settled
         self._thread: threading.Thread | None = None
+        self._delivered: set[tuple[str, int]] = set()  # producers, and their numbers: who waits for the event
         self.client_events = 0  # that came by a gateway
         self.client_bytes = 0
 
@@ -115,6 +127,31 @@ class Reissuer(Publisher):
         if entry.kind == BLOCK:
             publish_blocks(self, [(kind, entry.data, entry.count)])
             return
-        for payload in _payloads(entry.data)[skipped:]:
+        key = (entry.producer, entry.sequence + entry.count - 1)
+        payloads = _payloads(entry.data)[skipped:]
+        for i, payload in enumerate(payloads):
             size = (len(payload) if isinstance(payload, bytes | str) else 0) + OVERHEAD_BYTES
-            self.publish_encoded(NOTHING, None, (kind, payload, size))
+            if i == len(payloads) - 1 and key in self._delivered:
+                self._deliver(key, (kind, payload, size))
+            else:
+                self.publish_encoded(NOTHING, None, (kind, payload, size))
+
+    def _deliver(self, key: tuple[str, int], encoded: tuple[int, Any, int]) -> None:
+        self._delivered.discard(key)
+        delivery: Delivery = self.publish_encoded(NOTHING, None, encoded, deliver=True)
+
+        def done() -> None:
+            handled, failures = delivery.outcomes()
+            self._settled(*key, handled, failures)
+
+        with self._lock:
+            delivery.when_done(done)
+
+    def derives(self, producer: str, last: int) -> bool:
+        """An event is about to be logged, and somebody waits for it: whether modulators will get it, and `settled` will
+        be called when what they emit was handled.
+        """
+        if not self.has_branches:
+            return False
+        self._delivered.add((producer, last))
+        return True

@@ -20,7 +20,7 @@ from echannel_ray.logs.store import Store
 from echannel_ray.protocol.sharing_out import SharedOut
 from echannel_ray.retained import calls
 from echannel_ray.retained.arriving import Arriving
-from echannel_ray.retained.outcomes import LET_GO, Member, Outcomes, consumer
+from echannel_ray.retained.outcomes import DERIVED, LET_GO, Member, Outcomes, consumer
 from echannel_ray.runtime.calls import Answer, Caller
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,16 @@ class _Members:
     """As a job: who consumes the channel now."""
 
     groups: Mapping[Member, str | None]
+
+
+@dataclass(frozen=True)
+class _Derived:
+    """As a job: see `Shelf.derived_handled`."""
+
+    producer: str
+    last: int
+    handled: int
+    failures: list[tuple[str, str]]
 
 
 @dataclass
@@ -86,6 +96,8 @@ class Shelf:
         self._readers: dict[Member, _Reader] = {}
         self._groups: dict[str, SharedOut] = {}
         self._outcomes = Outcomes()
+        # Whether modulators will be given the event that is about to be logged: who says so calls `derived_handled`.
+        self.derives: Callable[[str, int], bool] = lambda producer, last: False
         self._large: Entry | None = None  # which is being read in slices
         self._returned_by = time.monotonic() + _RETURN_SECONDS
         self._closed = False
@@ -118,6 +130,10 @@ class Shelf:
     def members_are(self, members: Mapping[Member, str | None]) -> None:
         """Who consumes the channel now, and in which group: a reader that is none of these has died."""
         self._jobs.put(_Members(members))
+
+    def derived_handled(self, producer: str, last: int, handled: int, failures: list[tuple[str, str]]) -> None:
+        """What modulators have made of a delivered event was handled."""
+        self._jobs.put(_Derived(producer, last, handled, failures))
 
     def _grown(self) -> None:
         if threading.current_thread() is not self._thread:
@@ -156,6 +172,8 @@ class Shelf:
                     self._serve_waiting()
                 elif isinstance(job, _Members):
                     self._members_are(job.groups)
+                elif isinstance(job, _Derived):
+                    self._outcomes.settle_derived(job.producer, job.last, job.handled, job.failures)
                 else:
                     message, caller, answer = job
                     self._perform(message, caller, answer)
@@ -216,11 +234,12 @@ class Shelf:
         if entries is None:
             answer(calls.Unlogged("a part of a large event is missing"))
             return
+        is_derived = message.is_delivered and self.derives(message.producer, message.last)
         first = self.store.append(entries, (message.producer, message.last))
         self._marks[message.producer] = message.last
         self.appended_entries += len(entries)
         if message.is_delivered:
-            self._expect(message, first + sum(entry.count for entry in entries) - 1)
+            self._expect(message, first + sum(entry.count for entry in entries) - 1, is_derived)
         answer(calls.Appended(message.last))
         self._serve_waiting()
         for following in self._arriving.following(message.producer, message.last):
@@ -232,10 +251,11 @@ class Shelf:
 
     # ---- deliveries ----
 
-    def _expect(self, message: calls.Append, offset: int) -> None:
+    def _expect(self, message: calls.Append, offset: int, is_derived: bool) -> None:
         # Also those who have not come yet to a keeper that was just started.
         groups = {**{member: reader.group for member, reader in self._readers.items()}, **self._members}
         consumers = [consumer(member, group) for member, group in groups.items()]
+        consumers += [DERIVED] if is_derived else []
         self._outcomes.expect(message.producer, message.last, offset, consumers)
 
     def _await(self, message: calls.Await, caller: Caller, answer: Answer) -> None:

@@ -112,6 +112,10 @@ class Delivery:
             self._failures += failures
             self._check()
 
+    def outcomes(self) -> tuple[int, list[tuple[str, str]]]:
+        """When it is done: how many have handled it, and who has not, and why."""
+        return self._handled, [(each.consumer, each.error) for each in self._failures]
+
     def hold(self) -> Emission:
         """Modulators work on the event: who gets what they emit will have to answer too."""
         self._local += 1

@@ -358,3 +358,27 @@ def test_many_threads_of_one_process_publish_and_read(channel):
             thread.join()
     for subscription in subscriptions:
         subscription.close()
+
+
+def test_deliver_waits_for_what_modulators_make_of_it(nodes, near, name):
+    channel = ec.channel(name, retain=ec.Retention())
+
+    def consume(party):
+        party.kept["seen"] = Inbox()
+        above = ec.channel(name).derive(modulators.Above(1))
+        party.kept["subscriptions"] = [above.subscribe(party.kept["seen"]), above.subscribe(fail)]
+
+    def fail(event):
+        if event == 3:
+            raise ValueError("three")
+
+    ask(near, consume)
+    direct = Inbox()
+    with channel.subscribe(direct), channel.producer() as producer:
+        assert producer.deliver(1).result(20).consumers == 1  # the modulator does not let it pass
+        assert producer.deliver(2).result(20).consumers == 3
+        with pytest.raises(ec.DeliveryFailed, match="three") as caught:
+            producer.deliver(3).result(20)
+    assert caught.value.handled == 2
+    assert ask(near, lambda party: party.kept["seen"].items) == [2, 3]
+    assert direct.items == [1, 2, 3]

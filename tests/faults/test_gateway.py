@@ -38,7 +38,7 @@ def client(scene: Scene) -> Iterator[GatewayClient]:
 @pytest.fixture
 def name(client: GatewayClient, request: pytest.FixtureRequest) -> str:
     client.channel(request.node.name, SCHEMA, ON_DISK)
-    return request.node.name
+    return str(request.node.name)
 
 
 def kill_concentrator(scene: Scene) -> None:
