@@ -38,6 +38,9 @@ class Host(Protocol):
         is there has to go with the schema (`TypeMismatch`). Without one it has to be there (`LookupError`).
         """
 
+    def schema(self, name: str) -> pa.Schema | None:
+        """Of the channel's events, as `read` gives them; None: it is untyped."""
+
     def publish(self, name: str, batch: pa.RecordBatch) -> None:
         """Publish rows at once; waits while there is no room."""
 

@@ -58,7 +58,7 @@ class Service:
 
     def schema(self, channel: str) -> pa.Schema:
         """The schema of what is read; `NotSerialisable` where there is none."""
-        found = self._host.channel(channel).schema
+        found = self._host.schema(channel)
         if found is None:
             raise errors.NotSerialisable(
                 f"channel {channel!r} has no type, so its events can't be columns: create it with one, as in "

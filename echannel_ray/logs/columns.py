@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,10 +12,10 @@ from echannel_ray.logs.entries import FILE, Entry, NewEntry
 from echannel_ray.protocol.kinds import BLOCK, RECORD
 from echannel_ray.protocol.messages import Definition
 from echannel_ray.records import known
-from echannel_ray.records.arrow import arrow_schema, plain_type
+from echannel_ray.records.arrow import arrow_schema, plain_batch, plain_type
 from echannel_ray.records.arrow_types import schema_of_record
 from echannel_ray.records.reading import Reader
-from echannel_ray.records.writing import batch_block, format_of
+from echannel_ray.records.writing import format_of
 from echannel_ray.schemas import types
 from echannel_ray.schemas.schema import ARROW, Format, Record
 
@@ -33,11 +33,15 @@ class ColumnWriter:
         self.format: Format = format_of(schema)
         known.learn(self.format)
 
-    def entry(self, batch: pa.RecordBatch, producer: str, sequence: int, published_at: float) -> NewEntry:
+    def entry(
+        self, batch: pa.RecordBatch, producer: str, sequence: int, published_at: float, as_bytes: bool = True
+    ) -> NewEntry:
         """The rows of a batch as one entry; `TypeMismatch` where it has another schema, `NotSerialisable` for a null
-        where there is to be a value.
+        where there is to be a value. For readers in this process the batch itself does, in the place of bytes.
         """
-        data = batch_block(self.fitting(batch)).to_pybytes()
+        data: Any = plain_batch(self.fitting(batch), self.format)
+        if as_bytes:
+            data = data.serialize().to_pybytes()
         return NewEntry(batch.num_rows, BLOCK, self.format.token, data, producer, sequence, published_at)
 
     def fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:

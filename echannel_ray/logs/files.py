@@ -55,14 +55,16 @@ def batches_of_file(entry: Entry, start: int, stop: int) -> Iterator[pa.RecordBa
         raise ValueError(f"{path} is not the file that was published: {error}") from error
 
 
-def entries_of_file(entry: Entry) -> Iterator[Entry]:
-    """Entries with the rows of a file, for readers that know blocks only. Their format is known in this process."""
+def entries_of_file(entry: Entry, as_bytes: bool = False) -> Iterator[Entry]:
+    """Entries with the rows of a file, for readers that know blocks only. Their format is known in this process, and
+    their data are record batches, unless bytes are wanted.
+    """
     writer: ColumnWriter | None = None
     at = entry.first
     for batch in batches_of_file(entry, entry.first, entry.next):
         writer = writer or ColumnWriter(batch.schema)
         for begin in range(0, batch.num_rows, _ROWS_OF_A_BLOCK):
             piece = batch.slice(begin, _ROWS_OF_A_BLOCK)
-            new = writer.entry(piece, entry.producer, entry.sequence + at - entry.first, entry.published_at)
+            new = writer.entry(piece, entry.producer, entry.sequence + at - entry.first, entry.published_at, as_bytes)
             yield Entry(at, *new)
             at += piece.num_rows

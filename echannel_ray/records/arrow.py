@@ -23,15 +23,25 @@ def batch_format(pa_schema: Any, record: Record) -> Format:
     return Format(record, schema.ARROW, arrow=_plain_schema(pa_schema).serialize().to_pybytes())
 
 
-def batch_block(batch: Batch) -> Any:
-    """A record batch (its slice only) as a block; `NotSerialisable` where a field without `None` has a null."""
+def batch_block(batch: Batch, format: Format | None = None) -> Any:  # noqa: A002
+    """A record batch (its slice only) as a block; `NotSerialisable` where a field without `None` has a null. `format`
+    is that of such batches, where it is known already.
+    """
+    return plain_batch(batch, format).serialize()
+
+
+def plain_batch(batch: Batch, format: Format | None = None) -> Batch:  # noqa: A002
+    """The batch that a block has: without dictionaries, and with nulls only where they may be."""
     import pyarrow as pa
 
-    plain = _plain_schema(batch.schema)
+    if format is not None:
+        plain, fields = arrow_schema(format.arrow), format.record.fields
+    else:
+        plain, fields = _plain_schema(batch.schema), record_of_arrow(batch.schema).fields
     columns = [_cast(column, field.type) for column, field in zip(batch.columns, plain, strict=True)]
-    for field, column in zip(record_of_arrow(batch.schema).fields, columns, strict=True):
+    for field, column in zip(fields, columns, strict=True):
         _check_nulls(column, field.type, field.name)
-    return pa.RecordBatch.from_arrays(columns, schema=plain).serialize()
+    return pa.RecordBatch.from_arrays(columns, schema=plain)
 
 
 def _plain_schema(pa_schema: Any) -> Any:
@@ -115,10 +125,15 @@ def arrow_schema(serialised: bytes) -> Any:
     return pa.ipc.read_schema(pa.py_buffer(serialised))
 
 
-def read_batch(format: Format, block: Block, count: int) -> Batch:  # noqa: A002
-    """The record batch of a block, whose columns lie in it; `ValueError` where it is none of so many rows."""
+def read_batch(format: Format, block: Block | Batch, count: int) -> Batch:  # noqa: A002
+    """The record batch of a block, whose columns lie in it; `ValueError` where it is none of so many rows.
+
+    One that this process has made itself (of a file, say) need not become bytes first.
+    """
     import pyarrow as pa
 
+    if isinstance(block, pa.RecordBatch):
+        return block
     try:
         batch = pa.ipc.read_record_batch(pa.py_buffer(block), arrow_schema(format.arrow))
         # The buffers are the sender's: lengths and offsets inside may point anywhere.

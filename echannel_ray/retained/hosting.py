@@ -14,6 +14,7 @@ from echannel_ray.logs.files import file_entry
 from echannel_ray.options import as_dict, packing_of, retention_from
 from echannel_ray.protocol.messages import (
     Definition,
+    LogAddress,
     LookUpChannel,
     OpenChannel,
     RegisterProducer,
@@ -38,12 +39,24 @@ _WINDOW_BYTES: Final = 8 << 20
 _MOST_SCHEMAS: Final = 64
 
 
+class _KnownLogs(RemoteLogs):
+    """Logs of a channel in which the keeper takes part: it is told where they are."""
+
+    def addresses(self) -> tuple[LogAddress, ...]:
+        """See `RemoteLogs`."""
+        with self._endpoint.lock:
+            membership = self._endpoint.memberships.get(self._channel)
+        if membership is None or membership.incarnation != self._incarnation or membership.deleted:
+            return super().addresses()
+        return membership.logs
+
+
 class _Opened:
     """A channel that clients have opened."""
 
     def __init__(self, endpoint: Endpoint, definition: Definition) -> None:
         self.definition = definition
-        self.logs = RemoteLogs(endpoint, definition.channel, definition.incarnation)
+        self.logs = _KnownLogs(endpoint, definition.channel, definition.incarnation)
         self.schema = schema_of_channel(definition)
         self.publisher: Publisher | None = None
         self._writers: dict[bytes, ColumnWriter] = {}  # by the schemas that came
@@ -95,14 +108,13 @@ class KeeperHost:
                 schema = opened.fitted(schema)
         # An untyped channel takes records of any type.
         declares = schema is not None and (there is None or there.type_schema is not None)
-        definition = self._endpoint.requests.ask(
-            OpenChannel(
-                name,
-                types.describe(schema) if declares else None,
-                as_dict(None, retention_from(retain)),
-                known.listed(format_of(schema)) if schema is not None else {},
-            )
-        )
+        definition = there
+        if schema is not None:
+            declared = types.describe(schema) if declares else None
+            options = as_dict(None, retention_from(retain))
+            formats = known.listed(format_of(schema))
+            definition = self._endpoint.requests.ask(OpenChannel(name, declared, options, formats))
+        assert definition is not None
         self._endpoint.definitions[name] = definition
         known.learn_all(definition.formats)
         opened = self._take(definition)
@@ -161,6 +173,14 @@ class KeeperHost:
             listed = known.listed(writer.format)
             request = OpenChannel(definition.channel, None, definition.options, listed, definition.incarnation)
             opened.definition = self._endpoint.requests.ask(request)
+            opened.schema = opened.schema or schema_of_channel(opened.definition)
+
+    def schema(self, name: str) -> pa.Schema | None:
+        """See `Host`."""
+        opened = self._found(name)
+        if opened.schema is None:
+            opened.schema = schema_of_channel(self._refreshed(opened))
+        return opened.schema
 
     def publish(self, name: str, batch: pa.RecordBatch) -> None:
         """See `Host`."""
@@ -177,7 +197,8 @@ class KeeperHost:
         with self._lock:
             if opened.publisher is not None and not opened.publisher.stream.deleted:
                 return opened.publisher
-            definition = opened.definition
+            # The concentrator has to know the channel, to report our producer to a manager that was restarted.
+            definition = self._refreshed(opened)
             endpoint = self._endpoint
             records = RecordEncoder(endpoint, definition, None, False) if definition.type_schema else None
             publisher = Publisher(
@@ -236,9 +257,10 @@ class KeeperHost:
     def read(self, name: str, log: str, start: int, stop: int, max_bytes: int) -> tuple[list[pa.RecordBatch], int]:
         """See `Host`."""
         opened = self._found(name)
-        if opened.schema is None:
-            opened.schema = schema_of_channel(self._refreshed(opened))
-        reader = ColumnReader(opened.schema, format_of(opened.schema).record, lambda token: self._format(opened, token))
+        schema = self.schema(name)
+        if schema is None:
+            return [], start
+        reader = ColumnReader(schema, format_of(schema).record, lambda token: self._format(opened, token))
         batches: list[pa.RecordBatch] = []
         behind, size = start, 0
         for entry in self._entries(name, log, start, stop, max_bytes):

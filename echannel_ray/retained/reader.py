@@ -25,7 +25,7 @@ from echannel_ray.protocol.messages import LogAddress, Membership
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.retained import calls
 from echannel_ray.retained.places import Lot, Place, Seen
-from echannel_ray.retained.reading import Part, decoded, unfolded
+from echannel_ray.retained.reading import Part, decoded, size_of, unfolded
 from echannel_ray.runtime.calls import Call, Nobody
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.mailbox import Gap, LocalGap, Mailbox, Told
@@ -328,7 +328,7 @@ class LogReader:
             place_of_it: Any = Lot(place, entry.producer)
             yield Delivered(
                 place_of_it, entry.sequence + begin - entry.first, events[begin - start :], begin,
-                max(1, len(entry.data)), fetched.is_redelivered, int(stop - 1 in fetched.delivered), 0,
+                max(1, size_of(entry)), fetched.is_redelivered, int(stop - 1 in fetched.delivered), 0,
                 entry.published_at, 0, kind,
             )  # fmt: skip
 

@@ -56,12 +56,18 @@ def events_of(entry: Entry, start: int, stop: int) -> tuple[int, Any]:
     return PLAIN, decode_events(body)
 
 
-def unfolded(entry: Entry) -> Iterator[Entry]:
-    """The entry itself; where it stands for a file, those that this holds."""
+def unfolded(entry: Entry, as_bytes: bool = False) -> Iterator[Entry]:
+    """The entry itself; where it stands for a file, those that this holds (see `entries_of_file`)."""
     if entry.kind != FILE:
         yield entry
         return
     # Imported by the first file: it needs pyarrow.
     from echannel_ray.logs.files import entries_of_file
 
-    yield from entries_of_file(entry)
+    yield from entries_of_file(entry, as_bytes)
+
+
+def size_of(entry: Entry) -> int:
+    """How many bytes its data take, as they are."""
+    data: Any = entry.data
+    return len(data) if isinstance(data, bytes) else int(data.nbytes)

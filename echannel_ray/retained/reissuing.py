@@ -113,7 +113,7 @@ class Reissuer(Publisher):
             return missing.next or self._store.first
         for entry in entries:
             try:
-                for part in unfolded(entry):
+                for part in unfolded(entry, as_bytes=True):
                     self._publish(part, max(0, at - part.first))
             except OSError:
                 logger.exception("channel %r: a file that its log stands for can't be read", self.channel)

@@ -231,13 +231,14 @@ class RecordEncoder:
             format = batch_format(batch.schema, self._schema_of(batch.schema))  # noqa: A001
             self._make_known(batch.schema, format)
             token = self._kinds[key] = format.token
+        format = _known(token)  # noqa: A001
         pieces = batch.to_batches() if hasattr(batch, "to_batches") else [batch]
         for piece in pieces:
             each_bytes = max(1, piece.nbytes // (piece.num_rows or 1))
             step = max(1, BLOCK_BYTES // each_bytes)
             for at in range(0, piece.num_rows, step):
                 part = piece.slice(at, step)
-                yield typed(BLOCK, token), bytes(batch_block(part)), part.num_rows
+                yield typed(BLOCK, token), bytes(batch_block(part, format)), part.num_rows
 
 
 def _is_array_record(event: Any) -> bool:

@@ -40,7 +40,8 @@ def staged(
     try:
         for part in _runs(batches, _MAX_FILE_BYTES):
             paths.append(prefix.with_name(f"{prefix.name}-{len(paths)}.parquet"))
-            with pq.ParquetWriter(paths[-1], schema) as writer:
+            # Once written, once read: what makes files smaller or queries faster costs more than it brings.
+            with pq.ParquetWriter(paths[-1], schema, use_dictionary=False, write_statistics=False) as writer:
                 if client.is_committed(channel, place.write) or client.is_aborted(channel, place.write):
                     _remove(paths)
                     return ()

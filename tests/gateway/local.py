@@ -99,6 +99,9 @@ class LocalHost:
         """For tests: the log of a channel."""
         return self._found(name).store
 
+    def schema(self, name):
+        return self._found(name).schema
+
     def publish(self, name, batch):
         channel = self._found(name)
         channel.store.append([channel.entry(batch)])
