@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from echannel_ray.errors import EventsMissing, NotSerialisable
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.ids import check_channel_name
-from echannel_ray.logs.columns import ColumnReader, schema_of_channel
+from echannel_ray.logs.columns import COLUMNS, ColumnReader, record_of_channel, schema_of_channel
 from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.logs.positions import Position
 from echannel_ray.protocol.messages import Definition, LookUpChannel
 from echannel_ray.records import known
-from echannel_ray.records.writing import format_of
 from echannel_ray.retained.reading import events_of
 from echannel_ray.retained.remote import RemoteLogs
 from echannel_ray.session import session_for
@@ -117,8 +116,9 @@ def _read(namespace: str, definition: Definition, part: Part) -> Iterator[pa.Tab
 
     known.learn_all(definition.formats)
     logs = RemoteLogs(session_for(namespace).endpoint, definition.channel, definition.incarnation)
-    schema = schema_of_channel(definition) if definition.type_schema else None
-    reader = ColumnReader(schema, format_of(schema).record) if schema is not None else None
+    # An untyped channel has the schema of the columns that were written, if any were.
+    schema = schema_of_channel(definition)
+    reader = ColumnReader(schema, record_of_channel(definition, schema)) if schema is not None else None
     at = part.start
     while at < part.stop:
         try:
@@ -126,7 +126,7 @@ def _read(namespace: str, definition: Definition, part: Part) -> Iterator[pa.Tab
         except Missing as missing:
             raise _missing(definition.channel, missing) from None
         for entry in entries:
-            if reader is not None:
+            if reader is not None and entry.kind in COLUMNS:
                 yield from map(_table, reader.batches(entry, at, part.stop))
             else:
                 yield pa.Table.from_pylist([*_rows(entry, at, part.stop)])

@@ -122,21 +122,26 @@ class Session(OwnedByProcess):
         publish: Sequence[str] = ("*",),
         subscribe: Sequence[str] = ("*",),
         derive: Sequence[str] = (),
+        files: Sequence[str] = ("*",),
     ) -> GatewayEndpoint:
         """Have a port of this node's concentrator for clients that are not in Ray, and what they need to reach it:
         `str` of that has the address, the server's key and a token, so it is a secret.
 
         Clients may publish to channels whose names match one of the patterns in `publish`, and read those in
-        `subscribe`. The same call gives the same gateway; it comes back with its concentrator, at the same address.
+        `subscribe`; `files` are patterns of the paths of Parquet files that they may hand over in the place of rows.
+        The same call gives the same gateway, which comes back with its concentrator, at the same address. One with
+        other rights takes its place, and has other secrets.
         """
         from echannel_ray.gateway.endpoint import Endpoint as GatewayEndpoint
 
-        for patterns in (publish, subscribe, derive):
+        for patterns in (publish, subscribe, derive, files):
             if isinstance(patterns, str) or not all(isinstance(each, str) for each in patterns):
-                raise TypeError(f'publish, subscribe and derive are patterns, as in ("sensors/*",), not {patterns!r}')
+                raise TypeError(
+                    f'publish, subscribe, derive and files are patterns, as in ("sensors/*",), not {patterns!r}'
+                )
         if type(port) is not int or not 0 <= port < 65536:
             raise ValueError(f"a port is a number from 0 (any) to 65535, not {port!r}")
-        request = messages.OpenGateway(host, port, tuple(publish), tuple(subscribe), tuple(derive))
+        request = messages.OpenGateway(host, port, tuple(publish), tuple(subscribe), tuple(derive), tuple(files))
         return GatewayEndpoint.parse(self.endpoint.requests.ask(request))
 
     def status(self) -> Any:

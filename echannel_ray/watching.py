@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from echannel_ray.errors import ChannelDeleted
 
 if TYPE_CHECKING:
     from echannel_ray.event_channel import EventChannel
@@ -35,7 +38,8 @@ def watch(channel: EventChannel, console: Console | None = None) -> Iterator[Non
         began = time.monotonic()
 
         def show() -> None:
-            _show(bar, task, channel.stats(), time.monotonic() - began)
+            with contextlib.suppress(ChannelDeleted):
+                _show(bar, task, channel.stats(), time.monotonic() - began)
 
         def run() -> None:
             while not done.wait(_EVERY_SECONDS):

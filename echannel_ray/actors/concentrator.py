@@ -349,11 +349,11 @@ class Concentrator:
             f"namespace {self._namespace!r} was stopped by echannel_ray.shutdown(): use it again to start it anew",
             namespace=self._namespace,
         )
-        await self._close(frames.frame(frames.REFUSED, wire.encode_error(farewell)))
+        await self._close(frames.frame(frames.REFUSED, wire.encode_error(farewell)), is_stopped=True)
         forget_gateway(self._namespace, self._node)
 
-    async def _close(self, farewell: bytes) -> None:
-        await asyncio.to_thread(self._storage.close)
+    async def _close(self, farewell: bytes, is_stopped: bool = False) -> None:
+        await asyncio.to_thread(self._storage.close, is_stopped)
         await asyncio.to_thread(self._hub.stop, farewell)
         for endpoint in [*self._pids]:
             forget_endpoint(self._directory_path, endpoint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from echannel_ray import errors
 from echannel_ray.actors.remembered import remember_gateway, remembered_gateway, remembered_identity
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.server import Gateway
@@ -27,19 +28,34 @@ class GatewayOfNode:
         """Have it so; its endpoint."""
         if request == self._request or (self._request is not None and request == replace(self._request, port=0)):
             return self._endpoint
+        former = self._request
         self.close()
+        try:
+            return self._open(request)
+        except OSError as error:
+            if former is not None:
+                self._open(former)
+            raise errors.EChannelError(
+                f"the gateway can't listen on {request.host}:{request.port or 'any port'}: {error}; use port=0 for any "
+                "port that is free, and a name or an address of this node as host",
+                host=request.host,
+                port=request.port,
+            ) from None
+
+    def _open(self, request: OpenGateway) -> str:
         node = self._keeper.endpoint.node
         before = remembered_gateway(self._namespace, node)
-        # A certificate is for the names by which its gateway is reached.
-        is_same_host = before is not None and before.host == request.host
-        data = remembered_identity(self._namespace, node) if is_same_host else None
+        # Who was given other rights must not get these with the same secrets; and a certificate is for the names by
+        # which its gateway is reached.
+        is_same = before is not None and replace(before, port=0) == replace(request, port=0)
+        data = remembered_identity(self._namespace, node) if is_same else None
         identity = Identity.parse(data) if data is not None else None
         if identity is not None and request.port and identity.port != request.port:
             identity = Identity(identity.token, identity.key_pem, identity.certificate_pem, request.port)
         host = self._host = KeeperHost(self._keeper)
         gateway = self._gateway = Gateway(
             host, self._namespace, request.host, request.port, request.publish, request.subscribe, request.derive,
-            identity,
+            identity, request.files,
         )  # fmt: skip
         self._endpoint = str(gateway.start())
         self._request = replace(request, port=gateway.identity.port)

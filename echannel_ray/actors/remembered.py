@@ -14,7 +14,7 @@ import msgspec
 
 from echannel_ray.logs.directory import directory_of
 from echannel_ray.protocol.messages import OpenGateway
-from echannel_ray.transport.unix import make_private
+from echannel_ray.retained.directory import private_directory
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +41,7 @@ def remembered_identity(namespace: str, node: int) -> bytes | None:
 
 def remember_gateway(namespace: str, node: int, request: OpenGateway, identity: bytes) -> None:
     """For a successor."""
-    directory = directory_of(namespace, node)
-    directory.parent.parent.mkdir(parents=True, exist_ok=True)
-    make_private(directory.parent)
-    make_private(directory)
+    directory = private_directory(namespace, node)
     _write(directory / _IDENTITY, identity)
     _write(directory / _REQUEST, msgspec.msgpack.encode(request))
 

@@ -41,7 +41,7 @@ class Storage:
             if self._closed:
                 raise errors.Closed("this concentrator ends", what="concentrator")
             if self._keeper is None:
-                self._keeper = Keeper(self._namespace, self._node, self._connect)
+                self._keeper = Keeper(self._namespace, self._node, self._connect, self._let_go)
             return self._keeper
 
     def _connect(self, endpoint: Endpoint) -> Connection:
@@ -60,7 +60,22 @@ class Storage:
 
     def open_log(self, request: OpenLog) -> LogAddress:
         """Have the log of a channel at this node."""
-        return self.keeper().open(request.channel, request.incarnation)
+        while True:
+            keeper = self.keeper()
+            try:
+                return keeper.open(request.channel, request.incarnation)
+            except errors.Closed:
+                if keeper is self._keeper:  # else it was let go a moment ago
+                    raise
+
+    def _let_go(self) -> None:
+        """The last log is gone: without the keeper, a node that nobody uses can be removed."""
+        with self._lock:
+            keeper = self._keeper
+            if keeper is None or not keeper.is_empty or self._gateway is not None:
+                return
+            self._keeper = None
+        keeper.close()
 
     def open_gateway(self, request: OpenGateway) -> str:
         """Have the gateway of this node; its endpoint. One with other rights or another address takes its place."""
@@ -72,8 +87,8 @@ class Storage:
                 self._gateway = GatewayOfNode(self._namespace, keeper)
             return self._gateway.open(request)
 
-    def close(self) -> None:
-        """End; logs on disk stay."""
+    def close(self, is_stopped: bool = False) -> None:
+        """End; logs on disk stay (see `Keeper.close`)."""
         with self._lock:
             self._closed = True
             keeper, self._keeper = self._keeper, None
@@ -81,4 +96,4 @@ class Storage:
         if gateway is not None:
             gateway.close()
         if keeper is not None:
-            keeper.close()
+            keeper.close(is_stopped)

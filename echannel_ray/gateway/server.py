@@ -40,6 +40,7 @@ class Gateway:
         subscribe: Sequence[str] = ("*",),
         derive: Sequence[str] = (),
         identity: Identity | None = None,
+        files: Sequence[str] = ("*",),
     ) -> None:
         """`identity` is that of a predecessor, whose clients find this one by the same string."""
         self._host_name = host_name
@@ -47,7 +48,7 @@ class Gateway:
         self._namespace = namespace
         self._identity = identity or Identity.generate([self._reached_as], port)
         self._counts = Counts()
-        self._rights = Rights(tuple(publish), tuple(subscribe), tuple(derive))
+        self._rights = Rights(tuple(publish), tuple(subscribe), tuple(derive), tuple(files))
         self._service = Service(host, self._counts)
         self._closing = threading.Event()
         self._stopping: threading.Thread | None = None

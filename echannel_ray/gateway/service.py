@@ -124,7 +124,10 @@ def _schema(data: bytes | None) -> pa.Schema | None:
     import pyarrow as pa
 
     try:
-        return pa.ipc.read_schema(pa.py_buffer(data))
+        schema = pa.ipc.read_schema(pa.py_buffer(data))
+        if not schema.names:
+            raise ValueError("a channel's type has to have a field: this schema has none")
+        return schema
     except (pa.ArrowException, OSError, EOFError) as error:
         raise ValueError(f"this is no Arrow schema: {error}") from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,6 +22,7 @@ from echannel_ray.schemas.schema import ARROW, Format, Record
 if TYPE_CHECKING:
     import pyarrow as pa
 
+COLUMNS: Final = frozenset({RECORD, BLOCK, FILE})  # kinds of entries that can become rows
 _payloads = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
@@ -133,8 +134,14 @@ def _type(schema: pa.Schema, name: str) -> str:
 def schema_of_channel(definition: Definition) -> pa.Schema | None:
     """A channel's type as Arrow has it; of an untyped one what it was written with, if that was columns."""
     formats = [found for token in definition.formats if (found := known.known(token)) is not None]
-    record = types.record_of(definition.type_schema) if definition.type_schema else None
+    # Without what producers have added since: not all records have that.
+    record = types.certain_of(definition.type_schema) if definition.type_schema else None
     for each in formats:
         if each.encoding == ARROW and record in (None, each.record):
             return arrow_schema(each.arrow)
     return schema_of_record(record) if record is not None else None
+
+
+def record_of_channel(definition: Definition, schema: pa.Schema) -> Record:
+    """What records of a channel are to be read as, for columns of this schema: the channel's own type says more."""
+    return types.certain_of(definition.type_schema) if definition.type_schema else format_of(schema).record

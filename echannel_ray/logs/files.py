@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -40,6 +42,8 @@ def batches_of_file(entry: Entry, start: int, stop: int) -> Iterator[pa.RecordBa
 
     (path,) = msgspec.json.decode(entry.data, type=Files).paths
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # whatever else it is might never end
+            raise ValueError("it is no file")
         with pq.ParquetFile(path) as file:
             if file.metadata.num_rows != entry.count:
                 raise ValueError(f"it has {file.metadata.num_rows} rows, and had {entry.count}")

@@ -204,6 +204,7 @@ class OpenGateway:
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
     derive: tuple[str, ...]
+    files: tuple[str, ...] = ("*",)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from echannel_ray.gateway.hosting import ChannelInfo, Files
-from echannel_ray.logs.columns import ColumnReader, ColumnWriter, schema_of_channel
+from echannel_ray.logs.columns import ColumnReader, ColumnWriter, record_of_channel, schema_of_channel
 from echannel_ray.logs.entries import Chosen, Committed, Entry, Missing, NewEntry, Place
 from echannel_ray.logs.files import file_entry
 from echannel_ray.options import as_dict, packing_of, retention_from
@@ -260,7 +261,9 @@ class KeeperHost:
         schema = self.schema(name)
         if schema is None:
             return [], start
-        reader = ColumnReader(schema, format_of(schema).record, lambda token: self._format(opened, token))
+        reader = ColumnReader(
+            schema, record_of_channel(opened.definition, schema), lambda token: self._format(opened, token)
+        )
         batches: list[pa.RecordBatch] = []
         behind, size = start, 0
         for entry in self._entries(name, log, start, stop, max_bytes):
@@ -305,8 +308,11 @@ class KeeperHost:
 
     def acknowledge(self, name: str, group: str, marks: Mapping[str, int], lease_seconds: float) -> None:
         """See `Host`."""
-        for log, mark in marks.items():
-            self._found(name).logs.ask(log, calls.Hold(name, log, group, mark, lease_seconds))
+        logs = self._found(name).logs
+        here = {address.log for address in logs.addresses()}
+        for log in marks.keys() & here:
+            with contextlib.suppress(Missing):  # it is lost: nothing is held there any more
+                logs.ask(log, calls.Hold(name, log, group, marks[log], lease_seconds))
 
     def close(self) -> None:
         """End: who waits for a keeper that is away is let go."""

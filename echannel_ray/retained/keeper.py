@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import threading
@@ -15,10 +16,19 @@ from echannel_ray import errors
 from echannel_ray.logs.directory import directory_of
 from echannel_ray.logs.entries import Bounds
 from echannel_ray.logs.store import Store
-from echannel_ray.protocol.messages import Definition, KeptLog, LogAddress, Membership, OpenChannel, RegisterProducer
+from echannel_ray.protocol.messages import (
+    Definition,
+    KeptLog,
+    LogAddress,
+    LookUpChannel,
+    Membership,
+    OpenChannel,
+    RegisterProducer,
+)
 from echannel_ray.protocol.packing import Packing
 from echannel_ray.records import known
 from echannel_ray.retained import calls
+from echannel_ray.retained.directory import private_directory
 from echannel_ray.retained.reissuing import Reissuer
 from echannel_ray.retained.shelf import Shelf
 from echannel_ray.runtime.calls import Answer, Caller
@@ -26,11 +36,11 @@ from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.typed import RecordEncoder
 from echannel_ray.transport.connection import Connection
-from echannel_ray.transport.unix import make_private
 
 logger = logging.getLogger(__name__)
 
 _WINDOW_BYTES: Final = 8 << 20
+_STOPPING_SECONDS: Final = 2.0
 _QUESTIONS: Final = (
     calls.Append, calls.Slice, calls.Await, calls.Join, calls.Fetch, calls.FetchSlice, calls.Handled, calls.Leave,
     calls.Look, calls.Read, calls.Hold,
@@ -42,6 +52,21 @@ class About(msgspec.Struct, frozen=True):
 
     channel: str
     incarnation: int
+    is_stopped: bool = False  # with its namespace: whoever makes the channel anew goes on with its log
+    type: str = ""
+    formats: dict[int, bytes] = {}
+
+
+def note(path: Path, about: About) -> None:
+    """Have it stand beside a log, all or nothing."""
+    temporary = path.with_suffix(".new")
+    temporary.write_bytes(msgspec.json.encode(about))
+    temporary.replace(path.with_suffix(".json"))
+
+
+def type_of(definition: Definition) -> str:
+    """A channel's declared type, to compare; nothing: it is untyped."""
+    return definition.type_schema["schema"].hex() if definition.type_schema else ""
 
 
 class Kept:
@@ -57,7 +82,11 @@ class Kept:
 class Keeper:
     """One per concentrator of which a log was wanted."""
 
-    def __init__(self, namespace: str, node: int, connect: Callable[[Endpoint], Connection]) -> None:
+    def __init__(
+        self, namespace: str, node: int, connect: Callable[[Endpoint], Connection], emptied: Callable[[], None]
+    ) -> None:
+        """`emptied` is called, in a thread of its own, when the last log was deleted."""
+        self._emptied = emptied
         self.endpoint = Endpoint(namespace, node, connect)
         self.endpoint.calls.serve(dict.fromkeys(_QUESTIONS, self._asked), calls.ANSWERS, at_once=True)
         self.directory = directory_of(namespace, node)
@@ -95,6 +124,8 @@ class Keeper:
         for path in sorted(self.directory.glob("*.json")):
             try:
                 about = msgspec.json.decode(path.read_bytes(), type=About)
+                if about.is_stopped:
+                    continue  # until its channel is made anew
                 self.kept(about.channel, about.incarnation)
             except errors.ChannelDeleted:
                 logger.warning("%s has the log of a channel that is not there any more: it stays as it is", path)
@@ -135,16 +166,27 @@ class Keeper:
         return kept
 
     def _path_of(self, definition: Definition) -> Path:
-        self.directory.parent.parent.mkdir(parents=True, exist_ok=True)
-        make_private(self.directory.parent)
-        make_private(self.directory)
+        directory = private_directory(self.endpoint.namespace, self.endpoint.node)
         digest = hashlib.sha256(definition.channel.encode()).hexdigest()[:16]
-        path = self.directory / f"{digest}-{definition.incarnation}.db"
-        about = msgspec.json.encode(About(definition.channel, definition.incarnation))
-        temporary = path.with_suffix(".new")
-        temporary.write_bytes(about)
-        temporary.replace(path.with_suffix(".json"))
+        path = directory / f"{digest}-{definition.incarnation}.db"
+        if not path.exists():
+            self._take_over(definition, digest, path)
+        note(path, About(definition.channel, definition.incarnation))
         return path
+
+    def _take_over(self, definition: Definition, digest: str, path: Path) -> None:
+        """Go on with the log that this channel had when its namespace was stopped, if it has the same type now."""
+        for found in sorted(self.directory.glob(f"{digest}-*.json"), reverse=True):
+            about = msgspec.json.decode(found.read_bytes(), type=About)
+            if about.is_stopped and about.channel == definition.channel and about.type == type_of(definition):
+                if about.formats:
+                    known.learn_all(about.formats)
+                    request = OpenChannel(definition.channel, None, {}, about.formats, definition.incarnation)
+                    self.endpoint.definitions[definition.channel] = self.endpoint.requests.ask(request)
+                for former in found.parent.glob(f"{found.stem}.db*"):
+                    former.rename(path.with_name(former.name.replace(found.stem, path.stem)))
+                found.unlink()
+                return
 
     def _address(self, shelf: Shelf) -> LogAddress:
         return LogAddress(self.endpoint.node, self.endpoint.id, shelf.store.log, shelf.opened_at)
@@ -163,6 +205,8 @@ class Keeper:
                 return
             del self._kept[channel]
             self._discard(kept)
+        if self.is_empty:
+            threading.Thread(target=self._emptied, name="echannel-keeper-ends", daemon=True).start()
 
     def _discard(self, kept: Kept) -> None:
         """Its channel was deleted."""
@@ -175,9 +219,24 @@ class Keeper:
         kept.producer.retire()
         kept.shelf.close()
 
-    def close(self) -> None:
-        """End; logs on disk stay."""
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no log here any more."""
+        return not self._kept
+
+    def _about(self, definition: Definition) -> About:
+        """What a log has to say for itself when its channel's books are gone."""
+        with contextlib.suppress(errors.EChannelError, TimeoutError):  # formats may have been added elsewhere
+            newest = self.endpoint.requests.ask(LookUpChannel(definition.channel), _STOPPING_SECONDS)
+            definition = newest or definition
+        return About(definition.channel, definition.incarnation, True, type_of(definition), definition.formats)
+
+    def close(self, is_stopped: bool = False) -> None:
+        """End; logs on disk stay. Where the whole namespace is stopped, the next one takes them over."""
         with self._opening:
+            for kept in self._kept.values() if is_stopped else ():
+                if kept.path is not None:
+                    note(kept.path, self._about(kept.definition))
             for kept in self._kept.values():
                 kept.shelf.close()
             self._kept.clear()

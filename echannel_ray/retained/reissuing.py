@@ -1,4 +1,8 @@
-"""What a log holds, published again for those who consume it behind modulators: these work beside the log."""
+"""What a log holds, published again for those who consume it behind modulators: these work beside the log.
+
+When its keeper dies, the next one goes on where all consumers are known to have what was published (see `Progress`), so
+that they lose nothing, and may get again what they had last.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from echannel_ray.logs.store import Store
 from echannel_ray.protocol.kinds import BLOCK, typed
 from echannel_ray.protocol.messages import KeptLog, Membership
 from echannel_ray.records import known
+from echannel_ray.retained.progress import Progress, is_progress
 from echannel_ray.retained.reading import unfolded
 from echannel_ray.runtime.bulk import publish_blocks
 from echannel_ray.runtime.deliveries import Delivery
@@ -26,7 +31,7 @@ from echannel_ray.runtime.typed import open_more
 
 logger = logging.getLogger(__name__)
 
-_WAIT_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 1.0
 _BATCH_BYTES: Final = 1 << 20
 _payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
@@ -52,6 +57,7 @@ class Reissuer(Publisher):
         self._store = store
         self._told = told
         self._settled = settled
+        self._progress = Progress(self, store, self.incarnation)
         self._thread: threading.Thread | None = None
         self._delivered: set[tuple[str, int]] = set()  # producers, and their numbers: who waits for the event
         self.client_events = 0  # that came by a gateway
@@ -63,9 +69,11 @@ class Reissuer(Publisher):
         self._told(membership, membership.deleted or is_other)
         derived = tuple(each for each in membership.consumers if each.derived)
         super().apply(replace(membership, consumers=derived))
-        if membership.derived and self._thread is None and not self.stream.deleted:
+        noted = self._progress.noted
+        if (membership.derived or noted is not None) and self._thread is None and not self.stream.deleted:
+            begin = self._store.next if noted is None else noted
             self._thread = threading.Thread(
-                target=self._run, args=[self._store.next], name=f"echannel-reissuer-{self.channel}", daemon=True
+                target=self._run, args=[begin], name=f"echannel-reissuer-{self.channel}", daemon=True
             )
             self._thread.start()
 
@@ -75,26 +83,31 @@ class Reissuer(Publisher):
         """
         counters = super().counters()
         store = self._store
+        groups = {name: group for name, group in store.groups().items() if not is_progress(name)}
         own = {
             "events_published": self.client_events,
             "bytes_published": self.client_bytes,
             "retained_events": store.next - store.first,
             "retained_bytes": store.size_bytes,
             "staged_bytes": store.staged_bytes,
-            "lag": {name: store.next - max(at, store.first) for name, (at, _) in store.groups().items()},
+            "lag": {name: store.next - max(at, store.first) for name, (at, _) in groups.items()},
         }
         return {**{name: counters[name] for name in ("events_dropped", "derived") if name in counters}, **own}
 
     def _run(self, at: int) -> None:
         try:
             while not self.stream.closed and not self.stream.deleted and not self.endpoint.closed:
-                if not self._store.wait(at, _WAIT_SECONDS):
-                    continue
+                has_more = self._store.wait(at, _LOOK_SECONDS)
                 end = self._store.next  # before the look at the branches: one that is made now wants what comes now
-                if not self.has_branches:
+                if self.has_branches:
+                    self._progress.begin(at)
+                    at = self._publish_from(at) if has_more else at
+                    self._progress.published(at)
+                elif self._progress.is_expecting:
+                    self._store.wait(end, _LOOK_SECONDS)
+                else:
+                    self._progress.end()
                     at = end
-                    continue
-                at = self._publish_from(at)
         except errors.EChannelError as error:
             logger.debug("channel %r: %s", self.channel, error)  # deleted, or this process leaves
         except Exception:
@@ -104,13 +117,9 @@ class Reissuer(Publisher):
         try:
             entries = self._store.read(at, _BATCH_BYTES)
         except Missing as missing:
-            logger.warning(
-                "channel %r: events %d to %d are gone before modulators have seen them: retain more, or see that their "
-                "consumers keep up", self.channel, at, self._store.first - 1,
-            )  # fmt: skip
-            with self._lock:
-                self.stream.dropped += self._store.first - at
-            return missing.next or self._store.first
+            first = missing.next or self._store.first
+            self._tell_missing(at, first)
+            return first
         for entry in entries:
             try:
                 for part in unfolded(entry, as_bytes=True):
@@ -119,6 +128,20 @@ class Reissuer(Publisher):
                 logger.exception("channel %r: a file that its log stands for can't be read", self.channel)
             at = entry.next
         return at
+
+    def _tell_missing(self, first: int, stop: int) -> None:
+        log = self._store.log
+        missing = errors.EventsMissing(
+            f"events {first} to {stop - 1} of log {log} of channel {self.channel!r} are gone before modulators have seen "
+            "them, since the retention's bounds are past them: retain more, or see that all who are behind them keep up",
+            channel=self.channel, log=log, first=first, last=stop - 1,
+        )  # fmt: skip
+        logger.warning("%s", missing)
+        with self._lock:
+            self.stream.dropped += stop - first
+        for branch in self.branches:
+            if not branch.derived.parent:  # which tells those behind it too
+                branch.tell(missing)
 
     def _publish(self, entry: Entry, skipped: int) -> None:
         kind = typed(entry.kind, entry.token)

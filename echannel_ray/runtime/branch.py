@@ -118,6 +118,11 @@ class Host:
     def pump(self) -> None:
         """There may be room again for what waits in the modulator's own queue. Without any lock."""
 
+    @property
+    def waiting(self) -> int:
+        """How many events wait in the modulator's own queue."""
+        return 0
+
     def close(self) -> None:
         """Leave. Without the endpoint's lock."""
         raise NotImplementedError

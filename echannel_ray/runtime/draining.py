@@ -38,12 +38,7 @@ class Drain:
                     f"modulators have not done with all of channel {self._publisher.channel!r} within {self._timeout} s"
                 )
         with endpoint.lock:
-            self._publisher.check_open()
-            self._outlets = [*self._publisher.outlets()]
-            self._streams = [outlet.stream for outlet in self._publisher.outlets()]
-            self._publisher.absorb()  # what this thread appended at the moment when we were disarmed
-            endpoint.flush_all()
-            self._note_marks()
+            self.begin()
             endpoint.draining += 1
         try:
             while not self._is_done():
@@ -51,6 +46,25 @@ class Drain:
         finally:
             with endpoint.lock:
                 endpoint.draining -= 1
+
+    def begin(self) -> None:
+        """What has gone out until now is what it is about; under the lock."""
+        self._publisher.check_open()
+        self._outlets = [*self._publisher.outlets()]
+        self._streams = [outlet.stream for outlet in self._outlets]
+        self._publisher.absorb()  # what this thread appended at the moment when we were disarmed
+        self._endpoint.flush_all()
+        self._note_marks()
+
+    def has_ended(self) -> bool:
+        """Without waiting: whether all of it is acknowledged. Where it is not, that is asked for."""
+        with self._endpoint.lock:
+            if self._is_acknowledged():
+                return True
+            self._endpoint.flush_all()
+            self._ask()
+        self._endpoint.outgoing.write()
+        return False
 
     def _note_marks(self) -> None:
         self._marks = {flow: flow.last_sent for stream in self._streams for flow in stream.flows}
@@ -66,16 +80,12 @@ class Drain:
 
     def _is_done(self) -> bool:
         endpoint = self._endpoint
-        with endpoint.lock:
-            if self._is_acknowledged():
-                return True
-            if self._deadline is not None and time.monotonic() >= self._deadline:
-                raise TimeoutError(
-                    f"not all of channel {self._publisher.channel!r} was acknowledged within {self._timeout} s"
-                )
-            endpoint.flush_all()
-            self._ask()
-        endpoint.outgoing.write()
+        if self.has_ended():
+            return True
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            raise TimeoutError(
+                f"not all of channel {self._publisher.channel!r} was acknowledged within {self._timeout} s"
+            )
         if not endpoint.crew.ticking:
             endpoint.crew.wake_ticker()
         ask_again_at = time.monotonic() + ASK_AGAIN_SECONDS

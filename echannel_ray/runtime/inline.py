@@ -293,6 +293,11 @@ class InlineHost(Host):
             if not self._branch.may_dequeue():
                 return
 
+    @property
+    def waiting(self) -> int:
+        """See `Host`."""
+        return len(self._at_work.waiting)
+
     def settle(self, deadline: float | None) -> bool:
         """See `Host`."""
         if not self._mutex.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):

@@ -152,6 +152,11 @@ class IsolatedHost(Host):
             with self._branch.mutex:
                 self._go_on()
 
+    @property
+    def waiting(self) -> int:
+        """See `Host`."""
+        return self._waiting
+
     def settle(self, deadline: float | None) -> bool:
         """See `Host`."""
         with self._branch.mutex:

@@ -60,7 +60,7 @@ class SocketDirectory:
         return path
 
 
-def make_private(path: Path) -> None:
+def make_private(path: Path, setting: str = "TMPDIR") -> None:
     """Make a directory that only this user can enter, or take it as it is; `NotAuthorised` where others can."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
@@ -75,7 +75,8 @@ def make_private(path: Path) -> None:
     else:
         return
     raise NotAuthorised(
-        f"{path} {problem}, so others could read events or make some up: remove it, or set TMPDIR to another directory",
+        f"{path} {problem}, so others could read events or make some up: remove it, or set {setting} to another "
+        "directory",
         path=str(path),
     )
 

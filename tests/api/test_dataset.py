@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+
 import pyarrow as pa
 import pytest
 
 import echannel_ray as ec
 from echannel_ray.dataset import Part, split
+from echannel_ray.gateway.client import GatewayClient
 from tests.api.parties import ask
 
 SCHEMA = pa.schema([("number", pa.int64()), ("word", pa.string())])
@@ -81,3 +85,31 @@ def test_parts_are_of_equal_size():
         ("a", 0, 37_500), ("a", 37_500, 75_000), ("a", 75_000, 100_000), ("b", 5, 37_505), ("b", 37_505, 50_005),
     ]  # fmt: skip
     assert split([Part("a", 0, 10)], 100) == [Part("a", 0, 10)]
+
+
+@dataclasses.dataclass
+class Seen:
+    number: int
+    at: datetime.datetime
+
+
+def test_columns_on_an_untyped_channel_and_events_beside_them(nodes, name):
+    with (
+        GatewayClient(str(ec.connect().gateway())) as client,
+        ec.channel(name, retain=ec.Retention()).producer() as producer,
+    ):
+        client.publish(name, [batch(0, 3)])
+        producer.publish({"number": 3, "word": "3"})
+        producer.drain()
+    rows = sorted(ec.read_dataset(name).take_all(), key=lambda row: row["number"])
+    assert rows == [{"number": number, "word": str(number)} for number in range(4)]
+
+
+def test_times_and_types_that_have_grown(nodes, name):
+    at = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
+    with ec.channel(name, Seen, retain=ec.Retention()).producer() as producer:
+        producer.publish(Seen(1, at))
+        grown = pa.schema([("number", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("extra", pa.int32())])
+        producer.publish_many(pa.record_batch([pa.array([2]), pa.array([at]), pa.array([7], pa.int32())], schema=grown))
+    rows = sorted(ec.read_dataset(name).take_all(), key=lambda row: row["number"])
+    assert [(row["number"], row["at"]) for row in rows] == [(1, at), (2, at)]

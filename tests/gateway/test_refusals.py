@@ -18,6 +18,7 @@ from echannel_ray.gateway.connecting import Connection
 from echannel_ray.gateway.endpoint import Endpoint
 from echannel_ray.gateway.hosting import Files
 from echannel_ray.gateway.identity import Identity
+from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.server import Gateway
 from echannel_ray.logs.entries import Chosen, Missing, NotStaged, Place
 from tests.gateway.rows import ON_DISK, SCHEMA, batch_of, batches_of, numbers_in
@@ -28,7 +29,7 @@ CALLS = {
     "create": lambda client: client.channel("rows", SCHEMA),
     "publish": lambda client: client.publish("rows", [batch_of(0, 1)]),
     "stage": lambda client: client.stage("rows", PLACE, [batch_of(0, 1)]),
-    "stage_files": lambda client: client.stage_files("rows", PLACE, Files(("/nowhere",), (1,))),
+    "stage_files": lambda client: client.stage_files("rows", PLACE, Files(("/nowhere.parquet",), (1,))),
     "commit": lambda client: client.commit("rows", "w", []),
     "abort": lambda client: client.abort("rows", "w"),
     "is_committed": lambda client: client.is_committed("rows", "w"),
@@ -174,7 +175,7 @@ VALID = [
     commands.Publish("rows"), commands.Stage("rows", PLACE, 0), commands.Read("rows", "log", 0, 5),
     commands.Open("rows", b"schema", {"disk": True}), commands.Commit("rows", "w", (Chosen(0, 0, 1),)),
     commands.Group("rows", "g", "latest", 1.0), commands.Acknowledge("rows", "g", {"log": 3}, 1.0),
-    commands.StageFiles("rows", PLACE, ("/a",), (1,)),
+    commands.StageFiles("rows", PLACE, ("/a.parquet",), (1,)),
 ]  # fmt: skip
 junk = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers()))
 
@@ -225,7 +226,7 @@ def connect_once(client):
         (lambda client: _put(client, commands.encode(commands.Offsets("rows"))), "no batches"),
         (lambda client: _put(client, fl.FlightDescriptor.for_path("rows")), "no command"),
         (lambda client: client.channel("x", _Bytes(b"no schema")), "no Arrow schema"),
-        (lambda client: client.stage_files("rows", PLACE, Files(("/a", "/b"), (1,))), "2 files"),
+        (lambda client: client.stage_files("rows", PLACE, Files(("/a.parquet", "/b.parquet"), (1,))), "2 files"),
         (lambda client: client.group("rows", "g", "somewhere", 1), "malformed"),
         (lambda client: client.group("rows", "g", "latest", -1), "malformed"),
         (lambda client: client.acknowledge("rows", "g", {"log": -1}, 1), "malformed"),
@@ -289,3 +290,11 @@ def test_a_client_that_was_closed_says_so(client):
     for call in CALLS.values():
         with pytest.raises(errors.Closed):
             call(client)
+
+
+@pytest.mark.parametrize("path", ["/shared/a.txt", "/elsewhere/a.parquet", "/shared/../etc/a.parquet"])
+def test_files_beyond_the_patterns_are_refused(path):
+    rights = Rights(("*",), ("*",), (), ("/shared/*",))
+    rights.check(commands.StageFiles("rows", PLACE, ("/shared/a.parquet",), (1,)))
+    with pytest.raises(errors.NotAuthorised, match=r"may not hand over .* give `session.gateway"):
+        rights.check(commands.StageFiles("rows", PLACE, (path,), (1,)))
