@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -29,7 +29,7 @@ class GatewayClient:
     """A client of one gateway, for any number of threads; also a context manager. It may be used across a fork.
 
     All but `publish` may be repeated without harm, and is: a gateway that went away has `patience_seconds` to come
-    back. Then calls raise `Disconnected`.
+    back. Then calls raise `Disconnected`. So does `publish` at once, unless it may repeat rows.
     """
 
     def __init__(self, endpoint: str | Endpoint, patience_seconds: float = 30.0) -> None:
@@ -62,14 +62,16 @@ class GatewayClient:
         opened = self._ask(asked, commands.Opened)
         return ChannelInfo(opened.name, _schema(opened.schema), opened.is_retained, opened.is_on_disk, opened.log)
 
-    def publish(self, name: str, batches: Iterable[pa.RecordBatch]) -> int:
+    def publish(self, name: str, batches: Iterable[pa.RecordBatch], may_repeat: bool = False) -> int:
         """Publish rows at once, and wait until they are acknowledged; how many there were.
 
         After `Disconnected` an unknown part of them was published: only the caller can know whether to do it again.
+        With `may_repeat`, what was not acknowledged is sent again, so rows may come twice after a restart. The channel
+        should be retained on disk then: elsewhere what was acknowledged may have gone with the gateway.
         """
         outgoing = Outgoing(batches, _MAX_BATCH_BYTES)
-        if outgoing.schema is not None:
-            self._put(commands.Publish(name), outgoing)
+        patience = Patience(self._patience_seconds if may_repeat else 0)
+        self._put_all(outgoing, lambda first: commands.Publish(name), patience)
         return outgoing.rows
 
     def stage(
@@ -80,14 +82,7 @@ class GatewayClient:
         """
         outgoing = Outgoing(batches, max_batch_bytes)
         patience = Patience(self._patience_seconds)
-        while outgoing.schema is not None:
-            first = outgoing.acknowledged
-            try:
-                self._put(commands.Stage(name, place, first), outgoing)
-            except errors.Disconnected as error:
-                if outgoing.acknowledged > first:
-                    patience.renew()
-                patience.wait(error)
+        self._put_all(outgoing, lambda first: commands.Stage(name, place, first), patience)
         return outgoing.acknowledged
 
     def stage_files(self, name: str, place: Place, files: Files) -> int:
@@ -160,10 +155,26 @@ class GatewayClient:
             except errors.Disconnected as error:
                 patience.wait(error)
 
-    def _put(self, command: commands.Command, outgoing: Outgoing) -> None:
+    def _put_all(
+        self, outgoing: Outgoing, command: Callable[[int], commands.Publish | commands.Stage], patience: Patience
+    ) -> None:
+        """Send all, on streams that begin with the command for the number of their first batch."""
+        while outgoing.schema is not None:
+            first = outgoing.acknowledged
+            try:
+                self._put(command(first), outgoing)
+            except errors.Disconnected as error:
+                if outgoing.acknowledged > first:
+                    patience.renew()
+                patience.wait(error)
+
+    def _put(self, command: commands.Publish | commands.Stage, outgoing: Outgoing) -> None:
         descriptor = flight().FlightDescriptor.for_command(commands.encode(command))
+        # What is staged has numbers of its own; what is published is counted anew on each stream.
+        counted_from = 0 if isinstance(command, commands.Stage) else outgoing.acknowledged
         with self._connection.call() as caller:
-            outgoing.send(*caller.client.do_put(descriptor, outgoing.schema, caller.options))
+            writer, reader = caller.client.do_put(descriptor, outgoing.schema, caller.options)
+            outgoing.send(writer, reader, counted_from)
         if not outgoing.is_done:
             raise errors.Disconnected("the gateway ended a stream before it had acknowledged all: call again")
 

@@ -23,9 +23,15 @@ class Patience:
 
     def wait(self, error: Exception) -> None:
         """A pause before the next try; the error, where there is to be none."""
+        if not self.pause():
+            raise error
+
+    def pause(self) -> bool:
+        """A pause before the next try; False where there is to be none."""
         now = time.monotonic()
         self._deadline = now + self._seconds if self._deadline is None else self._deadline
         if now >= self._deadline:
-            raise error
+            return False
         time.sleep(min(self._pause, self._deadline - now))
         self._pause = min(2 * self._pause, _MAX_PAUSE_SECONDS)
+        return True

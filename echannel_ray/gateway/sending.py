@@ -32,18 +32,21 @@ class Outgoing:
         """That of all batches; None where there is none to send."""
         return self._kept[0].schema if self._kept else None
 
-    def send(self, writer: Any, reader: Any) -> None:
-        """Send what is not acknowledged yet on a stream that was made for that; return when all is."""
+    def send(self, writer: Any, reader: Any, counted_from: int) -> None:
+        """Send what is not acknowledged yet on a stream that was made for that; return when all is.
+
+        The stream's acknowledgements count batches from that number on.
+        """
         self._sent = 0
         try:
             while self._sent < len(self._kept) or self._add():
                 writer.write_batch(self._kept[self._sent])
                 self._sent += 1
                 while self._sent >= MAX_UNACKNOWLEDGED:
-                    if not self._read_acknowledgement(reader):
+                    if not self._read_acknowledgement(reader, counted_from):
                         return  # `close` raises what has happened
             writer.done_writing()
-            while self._read_acknowledgement(reader):
+            while self._read_acknowledgement(reader, counted_from):
                 pass
         finally:
             writer.close()
@@ -62,12 +65,12 @@ class Outgoing:
         self.rows += piece.num_rows
         return True
 
-    def _read_acknowledgement(self, reader: Any) -> bool:
+    def _read_acknowledgement(self, reader: Any, counted_from: int) -> bool:
         """Wait for the next; False where the stream has ended."""
         data = reader.read()
         if data is None:
             return False
-        done = int(data.to_pybytes()) - self.acknowledged
+        done = counted_from + int(data.to_pybytes()) - self.acknowledged
         if not 0 <= done <= self._sent:
             raise errors.VersionMismatch(
                 "the gateway acknowledged what was not sent to it: install the same version on both sides"

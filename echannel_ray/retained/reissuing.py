@@ -132,8 +132,9 @@ class Reissuer(Publisher):
     def _tell_missing(self, first: int, stop: int) -> None:
         log = self._store.log
         missing = errors.EventsMissing(
-            f"events {first} to {stop - 1} of log {log} of channel {self.channel!r} are gone before modulators have seen "
-            "them, since the retention's bounds are past them: retain more, or see that all who are behind them keep up",
+            f"events {first} to {stop - 1} of log {log} of channel {self.channel!r} are gone before modulators have "
+            "seen them, since the retention's bounds are past them: retain more, or see that who is behind modulators "
+            "keeps up",
             channel=self.channel, log=log, first=first, last=stop - 1,
         )  # fmt: skip
         logger.warning("%s", missing)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,15 @@ _ROWS_PER_PARTITION: Final = 500_000
 _LEASE_SECONDS: Final = 3600.0
 
 Options = Mapping[str, str]  # as Spark hands them over: the case of names doesn't count
+
+# Spark hands over what it was told of a query, and where `save`, `load` or `start` were given a place.
+_OF_SPARK: Final = ("checkpointLocation", "queryName", "path")
+_OF_ALL: Final = ("channel", "endpoint", "namespace", *_OF_SPARK)
+_OF_SINKS: Final = (*_OF_ALL, "delivery", "writeId", "transfer", "retainBytes", "retainSeconds")
+_OF_SOURCES: Final = (
+    *_OF_ALL, "group", "leaseSeconds", "startingOffsets", "endingOffsets", "failOnDataLoss", "maxRowsPerEpoch",
+    "rowsPerPartition",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,7 @@ class SinkOptions:
     @classmethod
     def of(cls, options: Options) -> SinkOptions:
         """As the options say."""
+        _check_names(options, _OF_SINKS, "writing to")
         is_exactly_once = _choice(options, "delivery", EXACTLY_ONCE, AT_LEAST_ONCE) == EXACTLY_ONCE
         directory = None
         if _choice(options, "transfer", ARROW, FILES) == FILES:
@@ -88,6 +99,7 @@ class SourceOptions:
     @classmethod
     def of(cls, options: Options) -> SourceOptions:
         """As the options say."""
+        _check_names(options, _OF_SOURCES, "reading from")
         return cls(
             Target.of(options),
             options.get("group"),
@@ -97,6 +109,19 @@ class SourceOptions:
             _choice(options, "failOnDataLoss", "true", "false") == "true",
             int(_number(options, "maxRowsPerEpoch", 0)) if "maxRowsPerEpoch" in options else None,
             int(_number(options, "rowsPerPartition", _ROWS_PER_PARTITION)),
+        )
+
+
+def _check_names(options: Options, names: Sequence[str], doing: str) -> None:
+    """`ValueError` for an option that nobody reads. Names with a dot belong to others, such as a session's settings."""
+    known = {name.lower(): name for name in names}
+    for name in options:
+        if name.lower() in known or "." in name:
+            continue
+        nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0)[0]
+        raise ValueError(
+            f"there is no option {name!r} for {doing} a channel: the nearest is {known[nearest]!r}, and all are "
+            f"{', '.join(sorted(set(names) - set(_OF_SPARK) | {'path'}))}"
         )
 
 

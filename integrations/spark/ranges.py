@@ -38,8 +38,8 @@ class Range(InputPartition):
 
 
 def ends(marks: Marks, bounds: Bounds) -> dict[str, int]:
-    """The ends of all logs; that of one whose node is away is where we are."""
-    return {**marks, **{log: max(next_, marks.get(log, 0)) for log, (_, next_) in bounds.items()}}
+    """The ends of all logs that there are; none is before where we are."""
+    return {log: max(next_, marks.get(log, 0)) for log, (_, next_) in bounds.items()}
 
 
 def capped(marks: Marks, caps: Marks) -> dict[str, int]:

@@ -28,7 +28,7 @@ from echannel_ray.integrations.spark.connection import connected
 from echannel_ray.integrations.spark.opening import opened_for
 from echannel_ray.integrations.spark.options import SinkOptions
 from echannel_ray.integrations.spark.types import cast
-from echannel_ray.logs.entries import Chosen, Place
+from echannel_ray.logs.entries import Chosen, NotStaged, Place
 
 # Spark's names for them are internal to it: tests/integrations/test_streaming_sink.py would tell if they changed.
 _QUERY_ID = "sql.streaming.queryId"
@@ -100,7 +100,9 @@ class _Sink:
         channel = options.target.channel
         sent = _Counting(batches, self._schema)
         if not options.is_exactly_once:
-            client.publish(channel, sent)
+            # What a gateway had taken for another channel may be lost with it: then Spark has to try the task again.
+            # It does so at once, and this call waits for the gateway to be back.
+            client.publish(channel, sent, may_repeat=client.channel(channel).is_on_disk)
             return Written(write, None, sent.counts)
         # A number that nobody had: Spark counts attempts from 0 again in the next driver, which may repeat this write.
         place = Place(write, _context().partitionId(), secrets.randbits(62))
@@ -110,6 +112,11 @@ class _Sink:
         else:
             paths = files.staged(client, channel, place, sent, options.directory, self._schema)
             entries = len(paths)
+        if client.is_aborted(channel, write):
+            raise NotStaged(
+                f"write {write!r} to channel {channel!r} is aborted, and its rows were dropped: its job has failed, or "
+                "it staged nothing for so long that its lease ended. Write again (the same writeId will do)"
+            )
         return Written(write, Chosen(place.partition, place.attempt, entries), sent.counts, paths)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

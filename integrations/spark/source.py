@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,17 +14,29 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from echannel_ray.errors import EChannelError, TypeMismatch
+from echannel_ray.gateway.patience import Patience
 from echannel_ray.integrations.spark.connection import connected
 from echannel_ray.integrations.spark.options import EARLIEST, LATEST, SourceOptions, Target
-from echannel_ray.integrations.spark.ranges import Range, StreamOffset, capped, ends, split, stream_offset, within
+from echannel_ray.integrations.spark.ranges import (
+    Bounds,
+    Marks,
+    Range,
+    StreamOffset,
+    capped,
+    ends,
+    split,
+    stream_offset,
+    within,
+)
 from echannel_ray.integrations.spark.types import cast, check_readable, declared
 from echannel_ray.logs.entries import Missing
 
 _RENEWALS_PER_LEASE = 4
+_AWAY_SECONDS = 30.0  # a log's keeper may be starting again; what is away for longer is lost
 
 
 class DataLoss(EChannelError):
-    """What a query has to read is gone from a log (`.channel`, `.log`, `.first`, `.next`)."""
+    """What a query has to read is gone from a log (`.channel`, `.log`, `.first`, `.next`: None where all of it is)."""
 
 
 def channel_schema(target: Target) -> pa.Schema:
@@ -71,21 +83,38 @@ class _Source:
 
     def _behind(self, missing: Missing, start: int, wanted: Range) -> int:
         """Where to go on behind what is gone; `DataLoss` where that is not allowed."""
-        stop = wanted.stop if missing.next is None else min(missing.next, wanted.stop)
+        if missing.next is None:
+            self._lost(wanted.log, start, None)
+            return wanted.stop
+        stop = min(missing.next, wanted.stop)
+        self._lost(wanted.log, start, stop)
+        return stop
+
+    def _lost(self, log: str, first: int, next_: int | None) -> None:
+        """Say that events from `first` on are gone; `DataLoss` where that is not allowed."""
         channel = self._options.target.channel
-        lost = f"events {start} to {stop - 1} of log {wanted.log} of channel {channel!r} are gone: retention ended"
+        if next_ is None:
+            lost = f"log {log} of channel {channel!r} is gone, with its events from {first} on"
+            advice = "See what became of its node and of the disk there"
+        else:
+            lost = f"events {first} to {next_ - 1} of log {log} of channel {channel!r} are gone"
+            advice = (
+                "Retention ended before they were read: retain more (retain=ec.Retention(...)), read more often, hold "
+                "them with a longer lease (.option('leaseSeconds', ...))"
+            )
         if self._options.fails_on_data_loss:
             raise DataLoss(
-                f"{lost} before they were read. Retain more (retain=ec.Retention(...)), read more often, hold them "
-                "with a longer lease (.option('leaseSeconds', ...)), or go on without them: "
-                ".option('failOnDataLoss', 'false')",
+                f"{lost}. {advice}, or go on without them: .option('failOnDataLoss', 'false')",
                 channel=channel,
-                log=wanted.log,
-                first=start,
-                next=stop,
-            ) from missing
+                log=log,
+                first=first,
+                next=next_,
+            )
         print(f"echannel: {lost}; going on without them (failOnDataLoss=false)", file=sys.stderr)
-        return stop
+
+    def _bounds(self) -> dict[str, tuple[int, int]]:
+        target = self._options.target
+        return connected(target.endpoint).offsets(target.channel)
 
 
 class BatchSource(_Source, DataSourceReader):
@@ -94,16 +123,16 @@ class BatchSource(_Source, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """On the driver."""
         options = self._options
-        bounds = connected(options.target.endpoint).offsets(options.target.channel)
-        firsts = {log: first for log, (first, _) in bounds.items()}
-        nexts = {log: next_ for log, (_, next_) in bounds.items()}
-        start, stop = _marks(options.starting, firsts, nexts), _marks(options.ending, firsts, nexts)
+        bounds = self._bounds()
+        start, stop = _marks(options.starting, bounds), _marks(options.ending, bounds)
         return list(split(start, stop, options.rows_per_partition))
 
 
-def _marks(option: str | dict[str, int], firsts: dict[str, int], nexts: dict[str, int]) -> dict[str, int]:
-    named = {EARLIEST: firsts, LATEST: nexts}
-    return named[option] if isinstance(option, str) else {**firsts, **option}
+def _marks(option: str | dict[str, int], bounds: Bounds) -> dict[str, int]:
+    if option == LATEST:
+        return {log: next_ for log, (_, next_) in bounds.items()}
+    firsts = {log: first for log, (first, _) in bounds.items()}
+    return firsts if isinstance(option, str) else {**firsts, **option}
 
 
 class StreamingSource(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -113,31 +142,56 @@ class StreamingSource(_Source, DataSourceStreamReader, SupportsTriggerAvailableN
         super().__init__(schema, options)
         self._last: dict[str, int] | None = None  # with AvailableNow: what was there at the start
         self._newest: StreamOffset | None = None
-        self._renewed_at = -float("inf")
+        self._renewed_at: float | None = None  # None: nothing is held by this run
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """On the driver, for a query without a checkpoint."""
         options = self._options
-        group = options.group or f"spark-{uuid.uuid4().hex}"
-        marks = self._hold(group)
+        if options.group is None:
+            # Spark asks more than once, and takes one answer: a hold for each would outlive the others for a lease.
+            return dict(stream_offset(f"spark-{uuid.uuid4().hex}", _marks(options.starting, self._bounds())))
+        marks = self._hold(options.group)
         if isinstance(options.starting, dict):
             marks = {**marks, **options.starting}
-        return dict(stream_offset(group, marks))
+        return dict(stream_offset(options.group, marks))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """On the driver: up to where the next epoch goes."""
         group, marks = start["group"], start["logs"]
         lease = self._options.lease_seconds
-        if time.monotonic() > self._renewed_at + lease / _RENEWALS_PER_LEASE:
+        if self._renewed_at is None:
+            self._acknowledge(group, marks)
+        elif time.monotonic() > self._renewed_at + lease / _RENEWALS_PER_LEASE:
             self._hold(group)
-        target = self._options.target
-        newest = ends(marks, connected(target.endpoint).offsets(target.channel))
+        newest = ends(marks, self._bounds_with(marks))
         self._newest = stream_offset(group, newest)
         if self._last is not None:
             newest = capped(newest, {**marks, **self._last})
         if isinstance(limit, ReadMaxRows):
             newest = within(marks, newest, limit.max_rows)
         return dict(stream_offset(group, newest))
+
+    def _bounds_with(self, marks: Marks) -> Bounds:
+        """Of all logs. Those in the marks are waited for; one that stays away is lost, and not in it."""
+        patience = Patience(_AWAY_SECONDS)
+        while True:
+            try:
+                bounds = self._bounds()
+            except Missing:  # a log went while the gateway asked its keeper: next time it is not there at all
+                if not patience.pause():
+                    raise
+                continue
+            away = sorted(marks.keys() - bounds.keys())
+            if not away or not patience.pause():
+                for log in away:
+                    self._lost(log, marks[log], None)
+                return bounds
+
+    def _acknowledge(self, group: str, marks: Marks) -> None:
+        """The group has done with all before these; what follows is held for it."""
+        target, lease_seconds = self._options.target, self._options.lease_seconds
+        connected(target.endpoint).acknowledge(target.channel, group, marks, lease_seconds)
+        self._renewed_at = time.monotonic()
 
     def _hold(self, group: str) -> dict[str, int]:
         """Renew the lease; where the group is."""
@@ -154,8 +208,7 @@ class StreamingSource(_Source, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take what is there now for all there will be."""
-        target = self._options.target
-        self._last = ends({}, connected(target.endpoint).offsets(target.channel))
+        self._last = ends({}, self._bounds())
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """For the query's progress: its lag is what is between this and where its epoch ended."""
@@ -167,9 +220,4 @@ class StreamingSource(_Source, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def commit(self, end: dict[str, Any]) -> None:
         """On the driver, when the epoch after it begins: what is before can be forgotten."""
-        options = self._options
-        marks: Mapping[str, int] = end["logs"]
-        connected(options.target.endpoint).acknowledge(
-            options.target.channel, end["group"], marks, options.lease_seconds
-        )
-        self._renewed_at = time.monotonic()
+        self._acknowledge(end["group"], end["logs"])

@@ -70,6 +70,30 @@ def test_logs_on_disk_lose_double_and_reorder_nothing(scene: Scene, capsys: pyte
     assert numbers_of(members, "shared") == [*range(1, total + 1)]
 
 
+def test_behind_a_modulator_nothing_on_disk_is_lost(scene: Scene):
+    _, second = scene.cluster.nodes
+    channel = ec.channel("derived", namespace=scene.namespace, retain=DISK)
+    seen: list[bytes] = []
+    with channel.subscribe(seen.append, modulator=ec.FIFOModulator()):
+        load = scene.load(second, 1, "derived")
+        for _ in range(3):
+            before = len(seen) + 5000
+            wait_until(lambda before=before: len(seen) > before)
+            kill(scene.concentrator(second).pid)
+        total = ray.get(load.stop.remote())
+        wanted = {numbered(1, number) for number in range(1, total + 1)}
+        wait_until(lambda: wanted <= {*seen})
+    seen.clear()
+    # Nobody consumes it now: who comes later does not get what was published meanwhile, nor what others had.
+    with channel.producer() as producer:
+        producer.publish(numbered(2, 1))
+        producer.drain(timeout=20)
+        with channel.subscribe(seen.append, modulator=ec.FIFOModulator()):
+            producer.publish(numbered(2, 2))
+            wait_until(lambda: seen)
+            assert seen == [numbered(2, 2)]
+
+
 def test_what_a_log_in_memory_loses_is_told_and_what_comes_later_arrives(scene: Scene):
     first, second = scene.cluster.nodes
     ec.channel("volatile", namespace=scene.namespace, retain=ec.Retention())

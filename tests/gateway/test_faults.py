@@ -122,6 +122,16 @@ def test_publishing_is_not_repeated(server):
         assert numbers_in(client, "rows") == list(range(400))
 
 
+@pytest.mark.parametrize("fault", ["publish:1:before", "publish:11:after"])
+def test_publishing_is_repeated_where_rows_may_come_twice(server, fault):
+    with dying(server, fault) as client:
+        assert client.publish("rows", iter(batches_of(ROWS)), may_repeat=True) == ROWS
+        server.restarted()
+        numbers = numbers_in(client, "rows")
+        assert sorted(set(numbers)) == ALL
+        assert len(numbers) < 2 * ROWS  # from the first that was not acknowledged, and not from the beginning
+
+
 def test_a_group_goes_on_where_it_was(server):
     with dying(server, "acknowledge:2:after") as client:
         client.publish("rows", batches_of(ROWS))

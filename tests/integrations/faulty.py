@@ -48,6 +48,18 @@ def failing_in_the_middle(endpoint: str, channel: str, attempts: int = 1) -> Cal
     return step
 
 
+def aborting(endpoint: str, channel: str, write: str) -> Callable[[Batches], Batches]:
+    """Its write is aborted when some rows are staged, as when its lease ends."""
+
+    def step(batches: Batches) -> Batches:
+        yield from itertools.islice(batches, 3)
+        with GatewayClient(endpoint) as client:
+            client.abort(channel, write)
+        yield from batches
+
+    return step
+
+
 def killing_its_executor(endpoint: str, channel: str) -> Callable[[Batches], Batches]:
     """The first attempt at partition 0 kills the executor's JVM, the parent of the Python daemon."""
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType, VariantType
 from echannel_ray.integrations.spark.options import SinkOptions
 from echannel_ray.integrations.spark.sink import BatchSink, Counts, Written
 from echannel_ray.logs.entries import Chosen, Place
-from tests.integrations.faulty import failing_in_the_middle, waiting_to_be_seen
+from tests.integrations.faulty import aborting, failing_in_the_middle, waiting_to_be_seen
 
 ROWS = 100_000  # in batches of 10,000
 IDS = StructType().add("id", "long", nullable=False)
@@ -99,6 +99,22 @@ def test_rows_pass_through_at_once(spark, channel):
     step = waiting_to_be_seen(channel.gateway.endpoint, channel.name)
     channel.save(spark.range(0, ROWS, numPartitions=2).mapInArrow(step, IDS), delivery="at_least_once")
     assert sorted(channel.values()) == list(range(ROWS))
+
+
+def test_rows_pass_through_a_gateway_that_is_killed(spark, channel):
+    channel.save(spark.range(0))  # a channel that is retained on disk
+    channel.gateway.restart("publish:3:after")
+    channel.gateway.restart_when_dead()
+    channel.save(spark.range(0, ROWS, numPartitions=2), delivery="at_least_once")
+    channel.gateway.restarted()
+    assert sorted(set(channel.values())) == list(range(ROWS))
+
+
+def test_rows_of_a_write_that_is_aborted_fail_their_task(spark, channel):
+    step = aborting(channel.gateway.endpoint, channel.name, "w")
+    with pytest.raises(PySparkException, match=r"'w' .* is aborted, and its rows were dropped"):
+        channel.save(spark.range(0, ROWS, numPartitions=2).mapInArrow(step, IDS), writeId="w")
+    assert channel.values() == []
 
 
 def test_a_channel_that_is_not_on_disk_is_refused(spark, channel):

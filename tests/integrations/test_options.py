@@ -23,6 +23,24 @@ def test_what_is_not_said_is_safe():
     assert source.lease_seconds == 3600
 
 
+@pytest.mark.parametrize(
+    ("options", "unknown", "nearest"),
+    [
+        (SinkOptions, "writeIdd", "writeId"),
+        (SinkOptions, "retention", "retainSeconds"),
+        (SourceOptions, "maxRows", "maxRowsPerEpoch"),
+    ],
+)
+def test_an_option_that_nobody_reads_is_refused(options, unknown, nearest):
+    with pytest.raises(ValueError, match=f"no option '{unknown}' .* nearest is '{nearest}'"):
+        options.of({**BASE, unknown: "1"})
+
+
+@pytest.mark.parametrize("options", [SinkOptions, SourceOptions])
+def test_what_spark_adds_is_no_unknown_option(options):
+    options.of({**BASE, "checkpointlocation": "/c", "queryname": "q", "path": "/p", "spark.some.setting": "1"})
+
+
 def test_retention_of_a_channel_that_is_made():
     options = {**BASE, "retainBytes": "1e9", "retainSeconds": "60"}
     assert SinkOptions.of(options).retain == {"disk": True, "max_bytes": 10**9, "max_age_seconds": 60}

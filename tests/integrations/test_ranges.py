@@ -34,8 +34,12 @@ def test_a_log_that_has_come_since_is_read_from_its_beginning():
     assert list(split({"a": 5}, {"a": 5, "b": 2}, 10)) == [Range("b", 0, 2)]
 
 
-def test_a_log_whose_node_is_away_stays_where_it_is():
-    assert ends({"a": 5, "b": 7}, {"b": (2, 9), "c": (0, 1)}) == {"a": 5, "b": 9, "c": 1}
+def test_a_log_that_is_gone_has_no_end():
+    assert ends({"a": 5, "b": 7}, {"b": (2, 9), "c": (0, 1)}) == {"b": 9, "c": 1}
+
+
+def test_an_end_is_not_before_where_we_are():
+    assert ends({"b": 7}, {"b": (2, 6)}) == {"b": 7}
 
 
 def test_what_comes_after_the_start_of_a_run_waits_for_the_next():
