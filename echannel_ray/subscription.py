@@ -64,6 +64,61 @@ class Pair(NamedTuple):
         return cls(shipment, "/".join(parts) if any(parts) else "")
 
 
+# No generators: these would end with the first error, and what is told in the place of events that are gone is no end.
+class _Messages:
+    """What `Subscription.messages` returns."""
+
+    def __init__(self, mailbox: PullMailbox) -> None:
+        self._mailbox = mailbox
+
+    def __iter__(self) -> _Messages:
+        return self
+
+    def __next__(self) -> Message | Gap:
+        try:
+            return self._mailbox.get(None)
+        except Ended:
+            raise StopIteration from None
+
+
+class _Events:
+    """What `for` gets."""
+
+    def __init__(self, mailbox: PullMailbox) -> None:
+        self._mailbox = mailbox
+        self._messages = _Messages(mailbox)
+
+    def __iter__(self) -> _Events:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            message = next(self._messages)
+            if isinstance(message, Message):
+                return message.event
+            self._mailbox.report(message)
+
+
+class _AsyncEvents:
+    """What `async for` gets."""
+
+    def __init__(self, mailbox: PullMailbox) -> None:
+        self._mailbox = mailbox
+
+    def __aiter__(self) -> _AsyncEvents:
+        return self
+
+    async def __anext__(self) -> Any:
+        while True:
+            try:
+                message = await self._mailbox.aget()
+            except Ended:
+                raise StopAsyncIteration from None
+            if isinstance(message, Message):
+                return message.event
+            self._mailbox.report(message)
+
+
 class Subscription(OwnedByProcess):
     """One consumer of a channel, made by `EventChannel.subscribe`. It lives until it is closed or its process ends."""
 
@@ -102,35 +157,14 @@ class Subscription(OwnedByProcess):
             self._mailbox.report(message)
 
     def __iter__(self) -> Iterator[Any]:
-        for message in self.messages():
-            if isinstance(message, Message):
-                yield message.event
-            else:
-                self._mailbox.report(message)
+        return _Events(self._pull())
 
     def messages(self) -> Iterator[Message | Gap]:
         """Events with what is known about them, and gaps in the places of what was dropped; ends when it is closed."""
-        self._pull()
-        return self._messages()
+        return _Messages(self._pull())
 
-    def _messages(self) -> Iterator[Message | Gap]:
-        while True:
-            try:
-                yield self._next_message(None)
-            except Ended:
-                return
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        pull = self._pull()
-        while True:
-            try:
-                message = await pull.aget()
-            except Ended:
-                return
-            if isinstance(message, Message):
-                yield message.event
-            else:
-                self._mailbox.report(message)
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return _AsyncEvents(self._pull())
 
     def _next_message(self, deadline: float | None) -> Message | Gap:
         return self._pull().get(None if deadline is None else max(0.0, deadline - time.monotonic()))

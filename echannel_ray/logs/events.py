@@ -76,17 +76,21 @@ class Excess(NamedTuple):
 
 
 def find_excess(rows: sqlite3.Connection, bounds: Bounds, size_bytes: int, now: float, max_bytes: int) -> Excess | None:
-    """What is beyond the bounds in a log of `size_bytes`, and not held by a group: all of it, or about `max_bytes`."""
+    """What is beyond the bounds in a log of `size_bytes`, and not held by a group: all of it, or about `max_bytes`.
+
+    The newest entry is never too large: else a log with small bounds would forget it before anybody has read it.
+    """
+    newest = rows.execute("SELECT MAX(first) FROM entries").fetchone()[0]
     held = rows.execute("SELECT MIN(next) FROM groups WHERE hold_until > ?", (now,)).fetchone()[0]
     kept = float("inf") if held is None else held
     oldest = float("-inf") if bounds.max_age_seconds is None else now - bounds.max_age_seconds
     largest = float("inf") if bounds.max_bytes is None else bounds.max_bytes
     bodies: list[tuple[int]] = []
     end = size = 0
-    for behind, stored_at, body, bytes_here in rows.execute(
-        "SELECT first + count, stored_at, body, size FROM entries ORDER BY first"
+    for first, behind, stored_at, body, bytes_here in rows.execute(
+        "SELECT first, first + count, stored_at, body, size FROM entries ORDER BY first"
     ):
-        is_beyond = stored_at < oldest or size_bytes - size > largest
+        is_beyond = stored_at < oldest or (size_bytes - size > largest and first != newest)
         if behind > kept or not is_beyond:
             break
         if size >= max_bytes or len(bodies) == MAX_ROWS:

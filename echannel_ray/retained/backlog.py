@@ -157,6 +157,11 @@ class Backlog:
         if self.sent:
             self.sent[0].after = -1
 
+    @property
+    def droppable_bytes(self) -> int:
+        """How much room `drop_oldest` can make."""
+        return sum(sent.size_bytes for sent in self.sent if not sent.was_sent and sent.delivery is None)
+
     def drop_oldest(self, wanted_bytes: int) -> int:
         """Drop what was not sent yet, oldest first, until so much room is made; how many events."""
         dropped = 0

@@ -136,8 +136,9 @@ class RetainedPublisher(Publisher):
             raise self.overloaded(self.log_name)
         if self.stream.overflow == DROP_OLDEST:
             excess = self._backlog.size_bytes + size - self.stream.window_bytes
-            self.stream.dropped += self._backlog.drop_oldest(excess)
-            if self.fits(size):
+            if excess <= self._backlog.droppable_bytes:  # else it would be dropped too, and others in vain
+                self.stream.dropped += self._backlog.drop_oldest(excess)
+                self.endpoint.room.notify_all()
                 return True
         self._backlog.skip(count)
         self.stream.dropped += count
@@ -188,7 +189,8 @@ class RetainedPublisher(Publisher):
         self._dispatch()
         self.endpoint.crew.step_aside()
         with self._lock:
-            while self._backlog.logged < target:
+            # What is dropped meanwhile is never logged.
+            while self._backlog.logged < min(target, self._backlog.last_sent):
                 left = _ASK_AGAIN_SECONDS if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError(f"not all that was published was logged within {timeout} s: {self.log_name}")

@@ -37,6 +37,7 @@ _FIRST_TO_A_MEMBER: Final = 64
 _MOST_TO_A_MEMBER: Final = 65_536
 _SOON_SECONDS: Final = 0.02
 _LONG_SECONDS: Final = 0.2
+_MOST_LARGE_BYTES: Final = 128 << 20
 _STOP: Final = object()
 _GROWN: Final = object()
 
@@ -98,7 +99,8 @@ class Shelf:
         self._outcomes = Outcomes()
         # Whether modulators will be given the event that is about to be logged: who says so calls `derived_handled`.
         self.derives: Callable[[str, int], bool] = lambda producer, last: False
-        self._large: Entry | None = None  # which is being read in slices
+        self._large: dict[int, Entry] = {}  # that are being read in slices, by different readers; the last used last
+        self._large_used_at = 0.0
         self._returned_by = time.monotonic() + _RETURN_SECONDS
         self._closed = False
         self._deadline = 0.0
@@ -205,7 +207,8 @@ class Shelf:
         return calls.Unlogged(f"{type(error).__name__}: {error}")
 
     def _look_after(self, now: float) -> None:
-        self._large = None
+        if time.monotonic() - self._large_used_at > _LOOK_SECONDS:
+            self._large.clear()
         self._arriving.forget(now)
         self._serve_waiting()  # nobody is waited for for good
         self._outcomes.forget(now)
@@ -442,9 +445,11 @@ class Shelf:
         answer(calls.Joined(start))
 
     def _fetch_slice(self, message: calls.FetchSlice, caller: Caller, answer: Answer) -> None:
-        entry = self._large
-        if entry is None or entry.first != message.first:
-            entry = self._large = self.store.read(message.first, 1)[0]
+        entry = self._large.pop(message.first, None) or self.store.read(message.first, 1)[0]
+        self._large[message.first] = entry
+        while len(self._large) > 1 and sum(len(each.data) for each in self._large.values()) > _MOST_LARGE_BYTES:
+            del self._large[next(iter(self._large))]
+        self._large_used_at = time.monotonic()
         answer(calls.Sliced(entry.data[message.at : message.at + calls.MAX_CALL_BYTES]))
 
 

@@ -56,7 +56,7 @@ class Model(RuleBasedStateMachine):
 
     def _trim(self):
         held = min((at for at, until in self.groups.values() if until > self.now), default=self.next)
-        while self.log and sum(len(new.data) for _, new in self.log) > MAX_BYTES:
+        while len(self.log) > 1 and sum(len(new.data) for _, new in self.log) > MAX_BYTES:
             first, new = self.log[0]
             if first + new.count > held:
                 break

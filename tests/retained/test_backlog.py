@@ -116,11 +116,12 @@ def test_the_oldest_that_was_not_sent_is_dropped(backlog):
         add(backlog, 1)
         backlog.leave()
     send_all(backlog)
+    assert backlog.droppable_bytes == 400
     assert backlog.drop_oldest(150) == 2
     assert [each.last for each in backlog.sent] == [*range(1, 9), 11, 12]
     assert backlog.size_bytes == 1000
     assert backlog.drop_oldest(10_000) == 2
-    assert backlog.last_sent == 8
+    assert (backlog.last_sent, backlog.droppable_bytes) == (8, 0)
     add(backlog, 1)
     backlog.leave()
     backlog.logged_up_to(8)

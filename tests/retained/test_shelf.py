@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -274,12 +275,11 @@ def test_what_a_group_has_lost_is_told_once(bench):
     bench.join(1, "g")
     bench.append(0, 10).answer()
     start, stop = bench.take(1)
-    bench.store.append([NewEntry(1, 0, 0, bytes(150_000))])
+    bench.store.append([NewEntry(1, 0, 0, bytes(150_000)), NewEntry(1, 0, 0, b"newest")])
     bench.store.trim(0.0)
     assert bench.store.first == 11
     gone = bench.fetch(group="g", number=2).answer()
     assert gone.lost == [(start, stop), (stop, 11)]  # it asks for more, and so has given up what it had
-    bench.append(10, 11).answer()
     assert bench.take(3) == (11, 12)
 
 
@@ -303,3 +303,14 @@ def test_a_member_gets_more_at_once_where_it_is_soon_back():
         sizes.append(reader.most)
     reader.is_back(200.0)  # it had nothing
     assert [*sizes, reader.most] == [128, 256, 256, 128, 64, 32, 32]
+
+
+def test_large_entries_that_several_read_in_slices_are_fetched_from_the_store_once(bench, monkeypatch):
+    bench.store.set_group("held", 0, hold_until=float("inf"))
+    bench.store.append([NewEntry(1, 0, 0, bytes([i]) * (2 << 20)) for i in range(2)])
+    monkeypatch.setattr(bench.store, "read", Mock(wraps=bench.store.read))
+    firsts = [bench.store.next - 2, bench.store.next - 1]
+    for at in (0, 1 << 20):
+        for i, first in enumerate(firsts):
+            assert bench.ask(calls.FetchSlice, first, at).answer().data == bytes([i]) * (1 << 20)
+    assert bench.store.read.call_count == 2
