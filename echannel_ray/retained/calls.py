@@ -80,10 +80,11 @@ class Fetch(msgspec.Struct, frozen=True, array_like=True, tag=24):
 
 
 class Look(msgspec.Struct, frozen=True, array_like=True, tag=28):
-    """How far the log goes. Answered by `Extent`."""
+    """How far the log goes, and whether it knows a group. Answered by `Extent`."""
 
     channel: str
     log: str
+    group: str | None = None
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True, tag=29):
@@ -181,6 +182,7 @@ class Extent(msgspec.Struct, frozen=True, array_like=True, tag=49):
 
     first: int
     next: int
+    knows_group: bool = False
 
 
 class Sliced(msgspec.Struct, frozen=True, array_like=True, tag=45):

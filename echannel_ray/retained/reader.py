@@ -66,9 +66,12 @@ class LogReader:
 
     def begin(self, membership: Membership, deadline: float | None) -> None:
         """Read the channel's logs from where was said; of one that is added later what is added to it."""
+        start = self._start
+        if start == "new" and any(self._knows_us(address) for address in membership.logs):
+            start = "earliest"  # in logs that came while our group was away, all is new to it
         with self._lock:
             for address in membership.logs:
-                place = self._places[address.log] = Place(address, self._start_in(address.log, self._start))
+                place = self._places[address.log] = Place(address, self._start_in(address.log, start))
                 self._join(place)
             for log in self._marks.keys() - self._places.keys():  # gone, or its keeper is being restarted
                 self._places[log] = Place(LogAddress(0, 0, log), self._marks[log])
@@ -89,6 +92,18 @@ class LogReader:
                     raise TimeoutError(f"the logs of channel {self._mailbox.channel!r} did not answer in time")
                 self._joined_all.wait(_LOOK_SECONDS if left is None else min(_LOOK_SECONDS, left))
                 self._endpoint.check_usable()
+
+    def _knows_us(self, address: LogAddress) -> bool:
+        """Whether our group has been at this log before."""
+        mailbox = self._mailbox
+        if mailbox.group is None:
+            return False
+        question = calls.Look(mailbox.channel, address.log, mailbox.group)
+        try:
+            answer = self._endpoint.calls.call(address.node, address.endpoint, question, _LOOK_SECONDS)
+        except (Nobody, TimeoutError):  # its keeper is being restarted
+            return False
+        return isinstance(answer, calls.Extent) and answer.knows_group
 
     @property
     def _marks(self) -> dict[str, int]:

@@ -427,7 +427,9 @@ class Shelf:
         return calls.Fetched(entries, start, stop, slices, is_redelivered, delivered, acknowledged)
 
     def _look(self, message: calls.Look, caller: Caller, answer: Answer) -> None:
-        answer(calls.Extent(self.store.first, self.store.next))
+        group = message.group
+        is_known = group is not None and (group in self._groups or self.store.group(group) is not None)
+        answer(calls.Extent(self.store.first, self.store.next, is_known))
 
     def _read_range(self, message: calls.Read, caller: Caller, answer: Answer) -> None:
         entries = _fitting(self.store.read(message.start, message.max_bytes, message.stop))

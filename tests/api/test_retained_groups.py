@@ -9,7 +9,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
-from tests.api.parties import Inbox, Valve, ask, publish_all
+from tests.api.parties import SOON, Inbox, Valve, ask, publish_all
 from tests.clusters import wait_until
 
 
@@ -175,3 +175,21 @@ def test_members_have_equal_pairs(channel):
 class Demodulator:
     def receive(self, event):
         return [event]
+
+
+def test_a_group_that_returns_gets_what_came_into_a_new_log_meanwhile(nodes, far, name):
+    channel = ec.channel(name, retain=ec.Retention())
+    with channel.producer() as producer:
+        producer.publish_many(range(10))
+        producer.drain()
+        with channel.subscribe(group="g", start="earliest") as member:
+            assert [member.get(timeout=SOON) for _ in range(10)] == [*range(10)]
+
+        def publish(party):
+            with ec.channel(name).producer() as elsewhere:
+                elsewhere.publish_many(range(100, 200))
+
+        ask(far, publish)
+        producer.publish_many(range(10, 20))
+    with channel.subscribe(group="g") as member:
+        assert sorted(member.get(timeout=SOON) for _ in range(110)) == [*range(10, 20), *range(100, 200)]

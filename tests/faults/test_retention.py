@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -70,6 +71,10 @@ def test_logs_on_disk_lose_double_and_reorder_nothing(scene: Scene, capsys: pyte
     assert numbers_of(members, "shared") == [*range(1, total + 1)]
 
 
+def has_grown(seen: list[bytes], size: int) -> bool:
+    return len(seen) > size
+
+
 def test_behind_a_modulator_nothing_on_disk_is_lost(scene: Scene):
     _, second = scene.cluster.nodes
     channel = ec.channel("derived", namespace=scene.namespace, retain=DISK)
@@ -77,8 +82,7 @@ def test_behind_a_modulator_nothing_on_disk_is_lost(scene: Scene):
     with channel.subscribe(seen.append, modulator=ec.FIFOModulator()):
         load = scene.load(second, 1, "derived")
         for _ in range(3):
-            before = len(seen) + 5000
-            wait_until(lambda before=before: len(seen) > before)
+            wait_until(partial(has_grown, seen, len(seen) + 5000))
             kill(scene.concentrator(second).pid)
         total = ray.get(load.stop.remote())
         wanted = {numbered(1, number) for number in range(1, total + 1)}
