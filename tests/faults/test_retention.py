@@ -81,7 +81,7 @@ def test_behind_a_modulator_nothing_on_disk_is_lost(scene: Scene):
     seen: list[bytes] = []
     with channel.subscribe(seen.append, modulator=ec.FIFOModulator()):
         load = scene.load(second, 1, "derived")
-        for _ in range(3):
+        for _ in range(2):
             wait_until(partial(has_grown, seen, len(seen) + 5000))
             kill(scene.concentrator(second).pid)
         total = ray.get(load.stop.remote())

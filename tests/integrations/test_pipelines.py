@@ -38,7 +38,7 @@ def test_features_train_models():
 
 
 def test_readings_are_scored_on_their_way():
-    done = run("spark_scoring.py", "--epochs", "2", "--rows-a-second", "500")
+    done = run("spark_scoring.py", "--epochs", "1", "--rows-a-second", "500")
     assert done.returncode == 0, done.stderr
     assert "beside the gateway" in done.stdout
     assert done.stdout.count("warm readings") == 10

@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+import time
 
 import pytest
 
@@ -155,8 +156,9 @@ def test_a_log_on_disk_is_as_it_was_when_it_is_opened_again(path):
 
 
 def test_offsets_go_on_after_all_was_forgotten_and_the_log_was_opened_again(path):
-    store = Store(path, Bounds(max_bytes=0))
+    store = Store(path, Bounds(max_age_seconds=1))
     store.append([entry(count=5)])
+    assert store.trim(time.time() + 10) == 5
     store.close()
     store = Store(path, UNBOUNDED)
     assert (store.first, store.next) == (5, 5)
