@@ -51,9 +51,8 @@ class Queries:
 
     def variants(self) -> dict[str, Measure]:
         """Each as the seconds of an epoch."""
-        source = self._spark.readStream
-        made = source.format("rate-micro-batch").option("rowsPerBatch", EPOCH_ROWS).load()
-        retained = source.schema(self._schema).format("echannel").options(**self._read).load()
+        made = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", EPOCH_ROWS).load()
+        retained = self._spark.readStream.schema(self._schema).format("echannel").options(**self._read).load()
         remembered = self._spark.readStream.format("from_memory").option("file", self._file).load()
         return {
             "sink": partial(self._seconds, made, "echannel", self._written),
