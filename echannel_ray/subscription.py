@@ -65,11 +65,13 @@ class Pair(NamedTuple):
 
 
 # No generators: these would end with the first error, and what is told in the place of events that are gone is no end.
+# They hold the subscription: one that is garbage is closed, and `for event in channel.subscribe()` holds nothing else.
 class _Messages:
     """What `Subscription.messages` returns."""
 
-    def __init__(self, mailbox: PullMailbox) -> None:
-        self._mailbox = mailbox
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._mailbox = subscription._pull()
 
     def __iter__(self) -> _Messages:
         return self
@@ -84,9 +86,9 @@ class _Messages:
 class _Events:
     """What `for` gets."""
 
-    def __init__(self, mailbox: PullMailbox) -> None:
-        self._mailbox = mailbox
-        self._messages = _Messages(mailbox)
+    def __init__(self, subscription: Subscription) -> None:
+        self._messages = _Messages(subscription)
+        self._mailbox = subscription._pull()
 
     def __iter__(self) -> _Events:
         return self
@@ -102,8 +104,9 @@ class _Events:
 class _AsyncEvents:
     """What `async for` gets."""
 
-    def __init__(self, mailbox: PullMailbox) -> None:
-        self._mailbox = mailbox
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._mailbox = subscription._pull()
 
     def __aiter__(self) -> _AsyncEvents:
         return self
@@ -157,14 +160,14 @@ class Subscription(OwnedByProcess):
             self._mailbox.report(message)
 
     def __iter__(self) -> Iterator[Any]:
-        return _Events(self._pull())
+        return _Events(self)
 
     def messages(self) -> Iterator[Message | Gap]:
         """Events with what is known about them, and gaps in the places of what was dropped; ends when it is closed."""
-        return _Messages(self._pull())
+        return _Messages(self)
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        return _AsyncEvents(self._pull())
+        return _AsyncEvents(self)
 
     def _next_message(self, deadline: float | None) -> Message | Gap:
         return self._pull().get(None if deadline is None else max(0.0, deadline - time.monotonic()))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from echannel_ray.errors import NotSerialisable, TypeMismatch
-from echannel_ray.logs.entries import FILE, Entry, NewEntry
+from echannel_ray.logs.entries import FILE, Entry, Missing, NewEntry
 from echannel_ray.protocol.kinds import BLOCK, RECORD
 from echannel_ray.protocol.messages import Definition
 from echannel_ray.records import known
@@ -87,6 +87,27 @@ class ColumnReader:
         begin, end = max(start, entry.first), min(stop, entry.next)
         if begin < end:
             yield self._batch(entry).slice(begin - entry.first, end - begin)
+
+    def taken(
+        self, log: str, entries: Sequence[Entry], start: int, stop: int, max_bytes: int
+    ) -> tuple[list[pa.RecordBatch], int]:
+        """Rows of a log between two offsets, up to about so many bytes, and the offset behind the last of them.
+
+        `Missing` where they are in a file that is gone.
+        """
+        batches: list[pa.RecordBatch] = []
+        behind, size = start, 0
+        for entry in entries:
+            try:
+                for batch in self.batches(entry, start, stop):
+                    batches.append(batch)
+                    behind += batch.num_rows
+                    size += batch.nbytes
+                    if size >= max_bytes:
+                        return batches, behind
+            except FileNotFoundError:
+                raise Missing(log, entry.first, entry.next) from None
+        return batches, behind
 
     def _batch(self, entry: Entry) -> pa.RecordBatch:
         if entry.kind not in (RECORD, BLOCK):

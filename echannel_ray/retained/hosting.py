@@ -264,19 +264,7 @@ class KeeperHost:
         reader = ColumnReader(
             schema, record_of_channel(opened.definition, schema), lambda token: self._format(opened, token)
         )
-        batches: list[pa.RecordBatch] = []
-        behind, size = start, 0
-        for entry in self._entries(name, log, start, stop, max_bytes):
-            try:
-                for batch in reader.batches(entry, start, stop):
-                    batches.append(batch)
-                    behind += batch.num_rows
-                    size += batch.nbytes
-                    if size >= max_bytes:
-                        return batches, behind
-            except FileNotFoundError:
-                raise Missing(log, entry.first, entry.next) from None
-        return batches, behind
+        return reader.taken(log, self._entries(name, log, start, stop, max_bytes), start, stop, max_bytes)
 
     def _entries(self, name: str, log: str, start: int, stop: int, max_bytes: int) -> list[Entry]:
         kept = self._kept(name)

@@ -140,7 +140,7 @@ class Keeper:
         path = self._path_of(definition) if retention["disk"] else None
         bounds = Bounds(retention["max_bytes"], retention["max_age_seconds"])
         store = Store(str(path) if path is not None else None, bounds)
-        shelf = Shelf(channel, definition.incarnation, store)
+        shelf = Shelf(channel, store)
 
         def told(membership: Membership, is_deleted: bool) -> None:
             direct = [each for each in membership.consumers if not each.derived]

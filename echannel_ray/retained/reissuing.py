@@ -107,6 +107,7 @@ class Reissuer(Publisher):
                     self._store.wait(end, _LOOK_SECONDS)
                 else:
                     self._progress.end()
+                    self._settle_rest([])
                     at = end
         except errors.EChannelError as error:
             logger.debug("channel %r: %s", self.channel, error)  # deleted, or this process leaves
@@ -140,6 +141,7 @@ class Reissuer(Publisher):
         logger.warning("%s", missing)
         with self._lock:
             self.stream.dropped += stop - first
+        self._settle_rest([("modulators", str(missing))])
         for branch in self.branches:
             if not branch.derived.parent:  # which tells those behind it too
                 branch.tell(missing)
@@ -170,6 +172,11 @@ class Reissuer(Publisher):
 
         with self._lock:
             delivery.when_done(done)
+
+    def _settle_rest(self, failures: list[tuple[str, str]]) -> None:
+        """What was delivered, and modulators do not get after all: whoever waits for that must not wait for good."""
+        while self._delivered:
+            self._settled(*self._delivered.pop(), 0, failures)
 
     def derives(self, producer: str, last: int) -> bool:
         """An event is about to be logged, and somebody waits for it: whether modulators will get it, and `settled` will

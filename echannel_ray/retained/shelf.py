@@ -83,13 +83,10 @@ class _Reader:
 class Shelf:
     """One per log that is kept here."""
 
-    def __init__(self, channel: str, incarnation: int, store: Store) -> None:
+    def __init__(self, channel: str, store: Store) -> None:
         self.channel = channel
-        self.incarnation = incarnation
         self.store = store
         self.opened_at = store.next  # what is before that was there before
-        self.appended_entries = 0
-        self.read_entries = 0
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._marks: dict[str, int] = {}
         self._arriving = Arriving()
@@ -240,7 +237,6 @@ class Shelf:
         is_derived = message.is_delivered and self.derives(message.producer, message.last)
         first = self.store.append(entries, (message.producer, message.last))
         self._marks[message.producer] = message.last
-        self.appended_entries += len(entries)
         if message.is_delivered:
             self._expect(message, first + sum(entry.count for entry in entries) - 1, is_derived)
         answer(calls.Appended(message.last))
@@ -376,9 +372,7 @@ class Shelf:
         if fetched is None:
             return
         reader.fetch = None
-        if isinstance(fetched, calls.Fetched):
-            self.read_entries += len(fetched.entries)
-        elif isinstance(fetched, calls.Gone):
+        if isinstance(fetched, calls.Gone):
             for start, stop in fetched.lost:
                 self._outcomes.settle(member, reader.group, _LOST, start, stop)
         answer(fetched)

@@ -223,3 +223,26 @@ def test_a_subscriber_that_left_is_waited_for_by_nobody(near, channel):
         for _ in range(20):
             assert producer.publish(bytes(1 << 20), timeout=5)
         producer.drain(timeout=5)
+
+
+@pytest.mark.parametrize("iterate", [iter, ec.Subscription.messages])
+def test_who_iterates_holds_the_subscription(channel, iterate):
+    """As `for event in channel.subscribe()` does, and nothing else."""
+    iterator = iterate(channel.subscribe())
+    gc.collect()
+    with channel.producer() as producer:
+        producer.publish("before")
+        first = next(iterator)
+    assert getattr(first, "event", first) == "before"
+
+
+async def test_who_iterates_in_a_coroutine_holds_it_too(channel):
+    iterator = aiter_of(channel)
+    gc.collect()
+    with channel.producer() as producer:
+        producer.publish("before")
+        assert await iterator.__anext__() == "before"
+
+
+def aiter_of(channel):
+    return channel.subscribe().__aiter__()

@@ -382,3 +382,26 @@ def test_deliver_waits_for_what_modulators_make_of_it(nodes, near, name):
     assert caught.value.handled == 2
     assert ask(near, lambda party: party.kept["seen"].items) == [2, 3]
     assert direct.items == [1, 2, 3]
+
+
+def test_a_delivery_does_not_wait_for_modulators_that_have_gone(nodes, near, name):
+    """Those that were to get the event are taken out while it waits behind others for their consumer."""
+    channel = ec.channel(name, retain=ec.Retention())
+
+    def consume(party):
+        party.kept["valve"] = Valve()
+        party.kept["subscription"] = ec.channel(name).subscribe(party.kept["valve"], modulator=ec.FIFOModulator())
+
+    def leave(party):
+        party.kept["subscription"].close()
+        party.kept["valve"].opened.set()
+
+    ask(near, consume)
+    with channel.producer() as producer:
+        producer.publish_many([bytes(1 << 20) for _ in range(30)])
+        producer.drain(SOON)
+        ask(near, lambda party: party.kept["valve"].entered.wait(SOON))
+        delivery = producer.deliver("x")
+        producer.drain(SOON)
+        ask(near, leave)
+        assert delivery.result(SOON).consumers == 0

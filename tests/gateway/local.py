@@ -136,18 +136,7 @@ class LocalHost:
         channel = self._found(name)
         if log != channel.store.log:
             raise Missing(log, start, None)
-        reader, batches, behind, size = channel.reader(), [], start, 0
-        for entry in channel.store.read(start, max_bytes, stop):
-            try:
-                for batch in reader.batches(entry, start, stop):
-                    batches.append(batch)
-                    behind += batch.num_rows
-                    size += batch.nbytes
-                    if size >= max_bytes:
-                        return batches, behind
-            except FileNotFoundError:
-                raise Missing(log, entry.first, entry.next) from None
-        return batches, behind
+        return channel.reader().taken(log, channel.store.read(start, max_bytes, stop), start, stop, max_bytes)
 
     def group(self, name, group, start, lease_seconds):
         store = self._found(name).store

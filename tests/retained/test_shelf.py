@@ -42,7 +42,7 @@ class Bench:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.shelf = Shelf("c", 1, store)
+        self.shelf = Shelf("c", store)
 
     def ask(self, kind: Callable[..., Any], *arguments: Any, reader: int = 1, **more: Any) -> Asked:
         asked = Asked()
