@@ -23,6 +23,8 @@ PACKAGES = {
     "pyarrow": "pyarrow",
     "llvmlite": "llvmlite",
     "pyspark": "pyspark",
+    "lmdb": "lmdb",
+    "rocksdict": "rocksdict",
 }
 ALWAYS_THERE = ("echannel-ray", "ray", "msgspec", "numpy")
 SERVERS = ("nats-server", "redis-server", "mpiexec")

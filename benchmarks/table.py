@@ -100,6 +100,7 @@ EXPERIMENTS = {
         Experiment("packing_loads"),
         Experiment("packing_changes"),
         Experiment("retention"),
+        Experiment("stores"),
         Experiment("gateway"),
         Experiment("spark_sink"),
         Experiment("spark_first_batch"),
