@@ -61,6 +61,21 @@ class Status(BaseModel):
     nodes: list[Node]
 
 
+class NodeShare(BaseModel):
+    """What of a channel's counters comes from the processes of one node that are there now."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    producers: int = 0
+    consumers: int = 0
+    events_published: int = 0
+    events_delivered: int = 0
+    events_dropped: int = 0
+    bytes_published: int = 0
+    queue_depth: int = 0
+    blocked_producers: int = 0  # that wait in `publish`: back-pressure
+
+
 class ChannelStats(BaseModel):
     """Counters of a channel, summed over all processes that are there and those that left in order."""
 
@@ -87,6 +102,13 @@ class ChannelStats(BaseModel):
     retained_bytes: int = 0
     staged_bytes: int = 0  # that wait for a commit
     lag: dict[str, int] = Field(default_factory=dict)  # by groups: events in logs that they have not acknowledged
+    dropped: dict[str, int] = Field(default_factory=dict)  # `events_dropped` by reason
+    queue_depth: int = 0  # events that are in their consumers' processes, and not handled
+    consumer_lag_events: int = 0  # published and not handled, over all consumers
+    latency: dict[str, int] = Field(default_factory=dict)  # samples by what they took at most, in seconds
+    saved_bytes: int = 0  # of a derived channel: of events that its modulator kept from travelling
+    modulator_errors: int = 0  # of a derived channel: what its modulator raised
+    nodes: dict[str, NodeShare] = Field(default_factory=dict)  # by the first 16 digits of the node's id
 
 
 class SubscriptionStats(BaseModel):

@@ -44,7 +44,7 @@ def status(namespace: Namespace = "default", address: Address = None, as_json: A
         from echannel_ray.cli.joining import running_ray
 
         with running_ray(address):
-            from echannel_ray.cli.inspecting import read_status
+            from echannel_ray.overview.reading import read_status
 
             found = read_status(namespace)
         if as_json:
@@ -66,7 +66,7 @@ def channels(namespace: Namespace = "default", address: Address = None, as_json:
         from echannel_ray.cli.joining import running_ray
 
         with running_ray(address):
-            from echannel_ray.cli.inspecting import read_channels
+            from echannel_ray.overview.reading import read_channels
 
             found = read_channels(namespace)
         if as_json:

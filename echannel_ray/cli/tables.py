@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from echannel_ray.cli.inspecting import ChannelLine
 from echannel_ray.models import ConcentratorPart, Manager, Part, Status
+from echannel_ray.overview.reading import ChannelLine
 
 
 def print_status(status: Status) -> None:

@@ -1,4 +1,4 @@
-"""`status` and `channels`: what a namespace runs, asked of its actors, without joining it or starting anything."""
+"""The parts and the channels of a namespace, asked of its actors, without joining it or starting anything."""
 
 from __future__ import annotations
 

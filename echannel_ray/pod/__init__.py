@@ -1,0 +1,1 @@
+"""What runs in a pod of Kubernetes beside Ray: the start command, the probes, the drain."""
