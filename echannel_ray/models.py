@@ -93,6 +93,7 @@ class ChannelStats(BaseModel):
     packs_sent: int = 0
     packing_degree: dict[str, float] = Field(default_factory=dict)
     derived: dict[str, ChannelStats] = Field(default_factory=dict)
+    parent: str | None = None  # of a derived channel: what it is derived from
     modulator: str | None = None  # of a derived channel: its class
     events_in: int = 0  # that its modulator has seen
     events_out: int = 0  # that it has emitted

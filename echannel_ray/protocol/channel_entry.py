@@ -99,10 +99,11 @@ class ChannelEntry:
         own = [subscribed.consumer.derived for subscribed in self.consumers.values()]
         straight = [derived for place, (_, derived) in self.producers.items() if place not in self.logs]
         counts: dict[str, Any] = {"producers": straight.count(""), "consumers": own.count("")}
+        name = self.definition.channel
         for each in self.derivations.listed(self.changes):
             counts.setdefault("derived", {})[each.key] = {
-                "channel": f"{self.definition.channel}~{each.key[:12]}",
-                "parent": each.parent,
+                "channel": f"{name}~{each.key[:12]}",
+                "parent": f"{name}~{each.parent[:12]}" if each.parent else name,
                 "modulator": each.shipment.name,
                 "producers": straight.count(each.key),
                 "consumers": own.count(each.key),

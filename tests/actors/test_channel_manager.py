@@ -417,7 +417,7 @@ async def test_counters_of_what_is_derived_have_its_name(manager, parts):
     assert stats["derived"] == {
         derived.key: {
             "channel": f"c~{derived.key[:12]}",
-            "parent": "",
+            "parent": "c",
             "modulator": "Modulator",
             "producers": 0,
             "consumers": 1,

@@ -264,7 +264,7 @@ def test_counters_of_what_has_ended_are_forgotten(book: ChannelBook) -> None:
     assert counts["derived"] == {
         KEY: {
             "channel": f"c~{KEY[:12]}",
-            "parent": "",
+            "parent": "c",
             "modulator": "Modulator",
             "producers": 0,
             "consumers": 1,
