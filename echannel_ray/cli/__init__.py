@@ -41,7 +41,7 @@ def status(namespace: Namespace = "default", address: Address = None, as_json: A
     """
     with exit_codes():
         _check_names(namespace)
-        from echannel_ray.cli.joining import running_ray
+        from echannel_ray.overview.joining import running_ray
 
         with running_ray(address):
             from echannel_ray.overview.reading import read_status
@@ -63,7 +63,7 @@ def channels(namespace: Namespace = "default", address: Address = None, as_json:
     """
     with exit_codes():
         _check_names(namespace)
-        from echannel_ray.cli.joining import running_ray
+        from echannel_ray.overview.joining import running_ray
 
         with running_ray(address):
             from echannel_ray.overview.reading import read_channels
@@ -102,7 +102,7 @@ def tap(
     """
     with exit_codes():
         _check_names(namespace, channel)
-        from echannel_ray.cli.joining import running_ray
+        from echannel_ray.overview.joining import running_ray
 
         out = sys.stdout
         with running_ray(address):
@@ -133,7 +133,7 @@ def publish(
         _check_names(namespace, channel)
         try:
             wanted = _documents(events)
-            from echannel_ray.cli.joining import running_ray
+            from echannel_ray.overview.joining import running_ray
 
             with running_ray(address):
                 from echannel_ray.cli import moving

@@ -17,8 +17,8 @@ import pytest
 import ray
 
 from echannel_ray.cli.documents import NoDocument, as_json, documents
-from echannel_ray.cli.joining import running_ray
 from echannel_ray.errors import Disconnected
+from echannel_ray.overview.joining import running_ray
 from tests.cli.commands import echannel
 
 COMMANDS = ("status", "channels", "tap", "publish", "demo")

@@ -1,4 +1,4 @@
-"""Joining the Ray that runs: a command never starts one."""
+"""Joining the Ray that runs: who watches never starts one."""
 
 from __future__ import annotations
 
