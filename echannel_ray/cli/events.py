@@ -1,0 +1,99 @@
+"""The commands that move events: from channels to the shell, and from the shell to channels."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from echannel_ray.cli.options import Address, AsJson, ChannelName, Namespace, check_names
+from echannel_ray.cli.outcomes import exit_codes
+
+
+def tap(
+    channel: ChannelName,
+    count: Annotated[int | None, typer.Option(min=1, help="End after this many events.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0.0, help="End after this many seconds; an error if --count was not reached.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="ECODE", help="Only events for which this holds; of a typed channel: 'price > 75.5'."),
+    ] = None,
+    namespace: Namespace = "default",
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the events of a channel as they come, until Ctrl-C.
+
+    A tap is a consumer like any other: it gets every event from now on, and a producer waits for one that reads too
+    slowly. Each line has the producer, the sequence number and the event. With --json each line is a document: what
+    JSON has no form for is its repr, bytes are in base 64. What --where rejects never leaves its producer.
+    """
+    with exit_codes():
+        check_names(namespace, channel)
+        from echannel_ray.overview.joining import running_ray
+
+        out = sys.stdout
+        with running_ray(address):
+            from echannel_ray.cli import moving
+
+            with moving.joined(namespace):
+                moving.tap(channel, count, timeout, as_json, out, where)
+
+
+def publish(
+    channel: ChannelName,
+    events: Annotated[
+        list[str],
+        typer.Argument(metavar="JSON...", help="The events; '-' reads standard input, a document on each line."),
+    ],
+    namespace: Namespace = "default",
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish events, each of them a document of JSON; on a typed channel an object with its fields.
+
+    Returns when every consumer's process has them. Negative numbers come after `--`: echannel publish heat -- -5
+    """
+    from echannel_ray.cli.documents import NoDocument
+
+    with exit_codes():
+        check_names(namespace, channel)
+        try:
+            wanted = _documents(events)
+            from echannel_ray.overview.joining import running_ray
+
+            with running_ray(address):
+                from echannel_ray.cli import moving
+
+                with moving.joined(namespace):
+                    done = moving.publish(channel, wanted)
+        except NoDocument as error:
+            raise typer.BadParameter(str(error), param_hint="JSON") from None
+        if as_json:
+            import json
+
+            print(json.dumps(done))
+        else:
+            from echannel_ray.cli.tables import counted
+
+            print(f"published {done['published']} on {channel}, which has {counted(done['consumers'], 'consumer')}")
+
+
+def _documents(arguments: list[str]) -> Iterator[Any]:
+    """The arguments as events: all are checked now, but for standard input, which is read when its turn comes."""
+    from echannel_ray.cli.documents import document, documents
+
+    known = [None if text == "-" else document(text, "an argument") for text in arguments]
+
+    def each() -> Iterator[Any]:
+        for text, event in zip(arguments, known, strict=True):
+            if text == "-":
+                yield from documents(sys.stdin)
+            else:
+                yield event
+
+    return each()
