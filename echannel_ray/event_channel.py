@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
+import secrets
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -249,6 +250,12 @@ class EventChannel:
                 "E-code derives a channel, and is no modulator: channel.derive(…).subscribe(…)",
                 reason="E-code derives a channel",
             )
+        if start not in (None, "new") and (modulator is not None or self._chain):
+            return self._replay(start, on_missing, group).subscribe(
+                handler,
+                modulator=modulator, demodulator=demodulator, tier=tier, event_type=event_type, group=group,
+                on_error=on_error, timeout=timeout, batches=batches,
+            )  # fmt: skip
         pair = Pair.of(modulator, demodulator, tier, group)
         session = self._session()
         parent = self._key()
@@ -379,6 +386,13 @@ class EventChannel:
         self, endpoint: Endpoint, mailbox: Mailbox, pair: Pair, start: str | Position | None, on_missing: str
     ) -> LogReader | None:
         """Who reads the logs for a subscription; None where its events come from the producers, or from modulators."""
+        is_retained = self._check_start(start, on_missing)
+        if is_retained and pair.shipment is None and not self._chain:
+            return LogReader(endpoint, mailbox, start or "new", on_missing == "skip")
+        return None
+
+    def _check_start(self, start: str | Position | None, on_missing: str) -> bool:
+        """Whether the channel is retained; raises where it can't be read from there."""
         if on_missing not in ("raise", "skip"):
             raise ValueError(f'on_missing is "raise" or "skip", not {on_missing!r}')
         if isinstance(start, str) and start not in ("new", "earliest"):
@@ -386,12 +400,22 @@ class EventChannel:
         if start is not None and not isinstance(start, str | Position):
             raise TypeError(f'start is "new", "earliest" or a Position, not {type(start).__name__}')
         is_retained = "retain" in self._defined().options
-        if is_retained and pair.shipment is None and not self._chain:
-            return LogReader(endpoint, mailbox, start or "new", on_missing == "skip")
-        if start not in (None, "new"):
-            why = "modulators see new events only" if is_retained else "it retains nothing: create it with retain="
-            raise ValueError(f"channel {self.name!r} can't be read from {start!r} on: {why}")
-        return None
+        if start not in (None, "new") and not is_retained:
+            raise ValueError(
+                f"channel {self.name!r} can't be read from {start!r} on: it retains nothing: create it with retain="
+            )
+        return is_retained
+
+    def _replay(self, start: str | Position | None, on_missing: str, group: str | None) -> EventChannel:
+        """The channel, with what is derived up to here, from a place on: see `retained.replaying`."""
+        self._check_start(start, on_missing)
+        # Members of a group share one; all others have their own.
+        whose = secrets.token_hex(8) if group is None else group
+        replay = messages.Shipment("replay", messages.REPLAY, f"{start}\n{whose}".encode(), start=str(start))
+        return EventChannel(
+            self._namespace, self._name, self._event_type, self._packing, self._retain, (replay, *self._chain),
+            self._output,
+        )  # fmt: skip
 
     def _mailbox(self, session: Session, handler: Callable[[Any], Any] | None, group: str | None, pair: str) -> Mailbox:
         endpoint = session.endpoint

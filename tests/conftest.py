@@ -12,7 +12,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("ours")  # how long something takes is for the benchmarks
+# How long something takes is for the benchmarks, also how long it takes to make an example.
+hypothesis.settings.register_profile("ours", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("ours")
 # Ray reads these when it is imported, and each process that it starts inherits them.
 assert "ray" not in sys.modules, "ray was imported before its environment was set"

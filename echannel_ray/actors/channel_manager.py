@@ -18,6 +18,7 @@ from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.protocol.counting import add_up
 from echannel_ray.protocol.membership import ChannelBook, InstallDerived, Instruction, PushMembership, RecordDefinition
 from echannel_ray.protocol.messages import (
+    REPLAY,
     ConcentratorInfo,
     Definition,
     DeleteChannel,
@@ -355,7 +356,7 @@ def _identify(shipment: Shipment) -> str:
     from echannel_ray.modulation.fingerprint import identity_of, identity_of_text
 
     masters = [(each.node, each.endpoint, each.number) for each in shipment.shared]
-    if shipment.tier == "ecode":
+    if shipment.tier in ("ecode", REPLAY):
         return identity_of_text(shipment.code, masters)
     return identity_of(shipment.code, shipment.key, masters)
 

@@ -6,7 +6,7 @@ Plain dataclasses: they travel through Ray calls as they are, and through links 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 # ---- modulators on their way ---------------------------------------------------------------------------------------
 
@@ -24,20 +24,27 @@ class SharedRef:
     number: int
 
 
+REPLAY: Final = "replay"  # the tier of what is no modulator: see `Shipment`
+
+
 @dataclass(frozen=True)
 class Shipment:
     """A modulator as it travels to the producers.
 
     Its identity is not stated by who ships it: the manager works it out from `code` (and `key`, which each producer
     compares with what the shipped `key()` says there).
+
+    One of the tier `REPLAY` is no modulator: what is derived by it is what the logs of a retained channel hold from
+    `start` on, and then what comes. So modulators that are derived from that see what is retained.
     """
 
     name: str  # the class, for people
-    tier: str  # "isolated", "inline" or "ecode"
+    tier: str  # "isolated", "inline" or "ecode"; or `REPLAY`
     code: bytes  # a pickle of (class, modulator), to be read in the sandbox only; empty where the receiver has it
     requires: tuple[str, ...] = ()  # services, by qualified names
     shared: tuple[SharedRef, ...] = ()  # the shared objects that `code` refers to, by their places here
     key: bytes | None = None  # what an overridden `key()` returned, as canonical plain data; None: the state counts
+    start: str = ""  # of a replay: "earliest", or a position as text; its `code` tells it from others
 
 
 @dataclass(frozen=True)

@@ -27,16 +27,17 @@ def is_progress(group: str) -> bool:
 
 
 class Progress:
-    """One per log, for the thread that publishes again what it holds: all before `noted` was emitted by modulators, and
-    has been received by the processes of the consumers.
+    """One per producer beside a log, for the thread that publishes again what it holds: all before `noted` was emitted
+    by modulators, and has been received by the processes of the consumers.
     """
 
-    def __init__(self, publisher: Publisher, store: Store, incarnation: int) -> None:
+    def __init__(self, publisher: Publisher, store: Store) -> None:
         self._publisher = publisher
         self._store = store
-        self._name = f"{_NAME}{incarnation}"
+        life = f"{_NAME}{publisher.incarnation}-"
+        self._name = f"{life}{publisher.derived}"
         for name in filter(is_progress, store.groups()):
-            if name != self._name:  # of a namespace that was stopped, with all its consumers
+            if not name.startswith(life):  # of a namespace that was stopped, with all its consumers
                 store.drop_group(name)
         self.noted = store.group(self._name)
         self._expected_until = 0.0 if self.noted is None else time.monotonic() + _RETURN_SECONDS

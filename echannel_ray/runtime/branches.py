@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PLAIN
 from echannel_ray.protocol.kinds import token_of
-from echannel_ray.protocol.messages import Consumer, Derived, Membership
+from echannel_ray.protocol.messages import REPLAY, Consumer, Derived, Membership
 from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST
 from echannel_ray.runtime.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk, Host
 from echannel_ray.runtime.deliveries import Delivery
@@ -172,7 +172,7 @@ class Branches:
         reached = {self._publisher.derived}
         concerned = []
         for derived in membership.derived:
-            if derived.parent in reached:
+            if derived.parent in reached and derived.shipment.tier != REPLAY:  # that is for a producer of its own
                 reached.add(derived.key)
                 concerned.append(derived)
         return concerned

@@ -229,7 +229,8 @@ class Endpoint:
         streams: dict[str, list[tuple[int, str]]] = {}
         consumers: dict[str, list[tuple[int, str | None, str, str, int]]] = {}
         for publisher in self.publishers.values():
-            streams.setdefault(publisher.channel, []).append((publisher.stream.number, publisher.derived))
+            if publisher.is_registered:
+                streams.setdefault(publisher.channel, []).append((publisher.stream.number, publisher.derived))
         for mailbox in self.mailboxes.values():
             entry = (mailbox.number, mailbox.group, mailbox.pair, mailbox.derived, mailbox.turn)
             consumers.setdefault(mailbox.channel, []).append(entry)

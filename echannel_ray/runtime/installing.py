@@ -90,6 +90,10 @@ class Installer:
                 membership = known
             version = (membership.epoch, membership.version)
             with endpoint.lock:
+                present = endpoint.publishers.on(membership.channel)
+            for publisher in present:
+                publisher.foresee(membership)  # with others, perhaps, that are made for it
+            with endpoint.lock:
                 publishers = [
                     p
                     for p in endpoint.publishers.on(membership.channel)

@@ -45,6 +45,7 @@ class Publisher:
 
     log: KeptLog | None = None  # that it publishes the events of: only where a log is kept
     hosts_modulators = True
+    is_registered = True  # in the channel's books, which its manager keeps
 
     def __init__(
         self,
@@ -502,6 +503,9 @@ class Publisher:
             # Another incarnation: deleted, and made again before we heard of it.
             deleted = membership.deleted or membership.incarnation != self.incarnation
             self.branches.apply(membership, version, deleted)
+
+    def foresee(self, membership: Membership) -> None:
+        """This membership is about to be made ready for; without the lock."""
 
     @contextlib.contextmanager
     def halted(self) -> Iterator[None]:

@@ -393,7 +393,6 @@ def test_a_channel_that_keeps_less_is_refused(nodes, name):
         ({"start": "latest"}, ValueError, '"new", "earliest" or a position'),
         ({"start": 17}, TypeError, "or a Position, not int"),
         ({"on_missing": "ignore"}, ValueError, '"raise" or "skip"'),
-        ({"start": "earliest", "modulator": ec.FIFOModulator()}, ValueError, "modulators see new events only"),
     ],
 )
 def test_a_start_that_makes_no_sense(channel, options, error, says):

@@ -1,0 +1,107 @@
+"""A producer that publishes what a log holds, for those who consume it behind modulators: these work beside the log."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, Final
+
+import msgspec
+
+from echannel_ray import errors
+from echannel_ray.formats.events import OVERHEAD_BYTES
+from echannel_ray.logs.entries import Entry, Missing
+from echannel_ray.logs.store import Store
+from echannel_ray.protocol.kinds import BLOCK, typed
+from echannel_ray.records import known
+from echannel_ray.retained.reading import unfolded
+from echannel_ray.runtime.bulk import publish_blocks
+from echannel_ray.runtime.local import NOTHING
+from echannel_ray.runtime.publisher import Publisher
+from echannel_ray.runtime.typed import open_more
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 1.0
+_BATCH_BYTES: Final = 1 << 20
+_payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
+
+
+class LogPublisher(Publisher):
+    """What the producers beside a log have in common: a thread that reads it, and publishes to derived channels."""
+
+    def __init__(self, *arguments: Any, store: Store, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._store = store
+        self._thread: threading.Thread | None = None
+
+    def _begin(self, at: int) -> None:
+        """Publish from this offset on, in a thread of its own."""
+        self._thread = threading.Thread(
+            target=self._go, args=[at], name=f"echannel-log-publisher-{self.channel}", daemon=True
+        )
+        self._thread.start()
+
+    def _go(self, at: int) -> None:
+        try:
+            self._run(at)
+        except errors.EChannelError as error:
+            logger.debug("channel %r: %s", self.channel, error)  # deleted, or this process leaves
+        except Exception:
+            logger.exception("what is derived from the log of channel %r gets nothing any more", self.channel)
+
+    def _run(self, at: int) -> None:
+        raise NotImplementedError
+
+    @property
+    def _is_open(self) -> bool:
+        return not self.stream.closed and not self.stream.deleted and not self.endpoint.closed
+
+    def _publish_from(self, at: int) -> int:
+        try:
+            entries = self._store.read(at, _BATCH_BYTES)
+        except Missing as missing:
+            first = missing.next or self._store.first
+            self._tell_missing(at, first)
+            return first
+        for entry in entries:
+            try:
+                for part in unfolded(entry, as_bytes=True):
+                    self._publish(part, max(0, at - part.first))
+            except OSError:
+                logger.exception("channel %r: a file that its log stands for can't be read", self.channel)
+            at = entry.next
+        return at
+
+    def _tell_missing(self, first: int, stop: int) -> errors.EventsMissing:
+        log = self._store.log
+        missing = errors.EventsMissing(
+            f"events {first} to {stop - 1} of log {log} of channel {self.channel!r} are gone before modulators have "
+            "seen them, since the retention's bounds are past them: retain more, or see that who is behind modulators "
+            "keeps up",
+            channel=self.channel, log=log, first=first, last=stop - 1,
+        )  # fmt: skip
+        logger.warning("%s", missing)
+        with self._lock:
+            self.stream.dropped += stop - first
+        for branch in self.branches:
+            if branch.derived.parent == self.derived:  # which tells those behind it too
+                branch.tell(missing)
+        return missing
+
+    def _publish(self, entry: Entry, skipped: int) -> None:
+        kind = typed(entry.kind, entry.token)
+        if entry.token and known.known(entry.token) is None:
+            open_more(self.endpoint, self.endpoint.definitions[self.channel], None)
+        if entry.kind == BLOCK:
+            record_bytes = len(entry.data) // entry.count
+            publish_blocks(self, [(kind, entry.data[skipped * record_bytes :], entry.count - skipped)])
+            return
+        payloads = _payloads(entry.data)[skipped:]
+        for i, payload in enumerate(payloads):
+            size = (len(payload) if isinstance(payload, bytes | str) else 0) + OVERHEAD_BYTES
+            self._publish_one(entry, (kind, payload, size), i == len(payloads) - 1)
+
+    def _publish_one(self, entry: Entry, encoded: tuple[int, Any, int], is_last: bool) -> None:
+        """One event of an entry."""
+        self.publish_encoded(NOTHING, None, encoded)

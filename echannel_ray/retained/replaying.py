@@ -1,0 +1,62 @@
+"""What a log holds from some place on, and then what comes, for one consumer (or group) behind modulators.
+
+Rules:
+
+* A replay is a derived channel that has no modulator (`REPLAY`); modulators are derived from it. Each is its consumer's
+  own, since what has been replayed for one can't be taken back for another.
+* It begins when its first consumer is there: modulators are made ready before.
+* It never joins the others that are derived from the log: it reads on, so there is no place where two have to meet.
+* It ends with its derived channel.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from echannel_ray.logs.positions import Position
+from echannel_ray.protocol.messages import Membership
+from echannel_ray.retained.log_publisher import LOOK_SECONDS, LogPublisher
+from echannel_ray.retained.progress import Progress
+
+
+class Replayer(LogPublisher):
+    """One per log and replay; only its keeper knows of it."""
+
+    is_registered = False
+
+    def __init__(self, *arguments: Any, start: str, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._progress = Progress(self, self._store)
+        self._is_consumed = threading.Event()
+        self._has_ended = False
+        noted = self._progress.noted
+        self._begin(self._offset(start) if noted is None else noted)
+
+    def _offset(self, start: str) -> int:
+        if start == "earliest":
+            return self._store.first
+        return dict(Position.parse(start).marks).get(self._store.log, 0)  # a log without a mark came after it
+
+    def apply(self, membership: Membership) -> None:
+        """See `Publisher`."""
+        super().apply(membership)
+        self._has_ended = self.derived not in {each.key for each in membership.derived}
+        if self._has_ended or any(branch.outlet.has_consumers for branch in self.branches):
+            self._is_consumed.set()
+
+    def counters(self) -> dict[str, Any]:
+        """See `Publisher`. The channel's producers have counted what it publishes again."""
+        counters = super().counters()
+        return {name: counters[name] for name in ("events_dropped", "derived") if name in counters}
+
+    def _run(self, at: int) -> None:
+        while self._is_open and not self._has_ended:
+            if self._is_consumed.wait(LOOK_SECONDS):
+                has_more = self._store.wait(at, LOOK_SECONDS)
+                self._progress.begin(at)
+                at = self._publish_from(at) if has_more else at
+                self._progress.published(at)
+        if self._has_ended:
+            self._progress.end()
+            self.retire()
