@@ -9,6 +9,7 @@ from typing import Any
 
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulators._checks import above_zero, count, number
+from echannel_ray.shared_object import SharedObject
 
 
 class EveryNth(Modulator):
@@ -30,10 +31,17 @@ class EveryNth(Modulator):
         self._seen += 1
 
 
+class Rate(SharedObject):
+    """So many events per second, for an `AtMostRate` whose rate is changed while it works."""
+
+    per_second: float
+
+
 class AtMostRate(Modulator):
     """Passes up to so many events per second, and drops the others; up to `burst` of them at once after a pause.
 
-    What passes is what comes first. `Throttle` passes the newest instead, and never loses the last.
+    What passes is what comes first. `Throttle` passes the newest instead, and never loses the last. In the place of
+    `per_second` there may be a `Rate`, or another shared object with that field: it can be changed at any time.
 
     >>> try_out(AtMostRate(0.001, burst=2), ["a", "b", "c"])
     ['a', 'b']
@@ -42,8 +50,9 @@ class AtMostRate(Modulator):
     _credit = 0.0  # in events
     _counted_at: float | None = None
 
-    def __init__(self, per_second: float, burst: int = 1) -> None:
-        self.per_second = above_zero("per_second", per_second)
+    def __init__(self, per_second: Any, burst: int = 1) -> None:
+        is_shared = hasattr(per_second, "per_second")
+        self.per_second = per_second if is_shared else above_zero("per_second", per_second)
         self.burst = count("burst", burst)
 
     def enqueue(self, event: Any) -> None:
@@ -52,7 +61,8 @@ class AtMostRate(Modulator):
         if self._counted_at is None:
             self._credit = self.burst
         else:
-            self._credit = min(self.burst, self._credit + (now - self._counted_at) * self.per_second)
+            rate = getattr(self.per_second, "per_second", self.per_second)
+            self._credit = min(self.burst, self._credit + (now - self._counted_at) * rate)
         self._counted_at = now
         if self._credit >= 1:
             self._credit -= 1

@@ -22,6 +22,10 @@ def tap(
         str | None,
         typer.Option(metavar="ECODE", help="Only events for which this holds; of a typed channel: 'price > 75.5'."),
     ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=0.001, metavar="N", help="N events a second at most; no others leave their producers."),
+    ] = None,
     namespace: Namespace = "default",
     address: Address = None,
     as_json: AsJson = False,
@@ -30,7 +34,8 @@ def tap(
 
     A tap is a consumer like any other: it gets every event from now on, and a producer waits for one that reads too
     slowly. Each line has the producer, the sequence number and the event. With --json each line is a document: what
-    JSON has no form for is its repr, bytes are in base 64. What --where rejects never leaves its producer.
+    JSON has no form for is its repr, bytes are in base 64. What --where rejects never leaves its producer, nor does
+    what --rate leaves out, which is counted at the end: each producer gets an equal share, and chooses in a sandbox.
     """
     with exit_codes():
         check_names(namespace, channel)
@@ -41,7 +46,7 @@ def tap(
             from echannel_ray.cli import moving
 
             with moving.joined(namespace):
-                moving.tap(channel, count, timeout, as_json, out, where)
+                moving.tap(channel, moving.Wanted(count, timeout, where, rate, as_json), out)
 
 
 def publish(

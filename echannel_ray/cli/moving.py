@@ -6,11 +6,13 @@ import json
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 import echannel_ray as ec
 from echannel_ray.cli.documents import as_json
 from echannel_ray.cli.outcomes import complain
+from echannel_ray.cli.texts import safe, safe_json
 
 
 @contextmanager
@@ -23,30 +25,56 @@ def joined(namespace: str) -> Iterator[None]:
         ec.disconnect()
 
 
-def tap(
-    channel: str, count: int | None, timeout: float | None, as_lines: bool, out: TextIO, where: str | None = None
-) -> None:
-    """Print events as they come, `count` of them, for `timeout` seconds; TimeoutError if fewer came than asked for.
+@dataclass(frozen=True)
+class Wanted:
+    """What a tap shows, and how long."""
 
-    `where` is E-code: only what passes it leaves the producers.
-    """
-    seen = 0
+    count: int | None = None  # it ends after so many events
+    timeout: float | None = None  # and after so many seconds
+    where: str | None = None  # E-code: only what passes it leaves the producers
+    rate: float | None = None  # and of that so many in a second
+    as_lines: bool = False  # of JSON
+
+
+def tap(channel: str, wanted: Wanted, out: TextIO) -> None:
+    """Print events as they come; TimeoutError if fewer came in time than were to come."""
     opened = _opened(channel)
-    with (opened.derive(where) if where is not None else opened).subscribe(on_error=_report) as subscription:
+    if wanted.where is not None:
+        opened = opened.derive(wanted.where)
+    if wanted.rate is None:
+        _show(channel, opened, wanted, out)
+        return
+    from echannel_ray.cli.sampling import Sample
+
+    sample = Sample(opened, wanted.rate)
+    try:
+        with sample.watched():
+            _show(channel, sample.channel, wanted, out)
+    finally:
+        if wanted.as_lines:
+            facts = {"events": sample.events, "left_out": sample.left_out}
+            print(json.dumps({"sampled": facts}), file=out, flush=True)
+        else:
+            complain(f"{sample.left_out:,} of {sample.events:,} events were left out, at their producers")
+
+
+def _show(name: str, channel: ec.EventChannel, wanted: Wanted, out: TextIO) -> None:
+    seen = 0
+    with channel.subscribe(on_error=_report) as subscription:
         timer = None
-        if timeout is not None:
-            timer = threading.Timer(timeout, subscription.close)  # which ends the iteration
+        if wanted.timeout is not None:
+            timer = threading.Timer(wanted.timeout, subscription.close)  # which ends the iteration
             timer.daemon = True
             timer.start()
-        for message in subscription.messages() if count != 0 else ():
-            print(_json_line(message) if as_lines else _line(message), file=out, flush=True)
+        for message in subscription.messages():
+            print(_json_line(message) if wanted.as_lines else _line(message), file=out, flush=True)
             seen += isinstance(message, ec.Message)
-            if seen == count:
+            if seen == wanted.count:
                 break
         if timer is not None:
             timer.cancel()
-    if count is not None and seen < count:
-        raise TimeoutError(f"{seen} of {count} events came on channel {channel!r} within {timeout:g} s")
+    if wanted.count is not None and seen < wanted.count:
+        raise TimeoutError(f"{seen} of {wanted.count} events came on channel {name!r} within {wanted.timeout:g} s")
 
 
 def publish(channel: str, events: Iterable[Any]) -> dict[str, Any]:
@@ -75,9 +103,9 @@ def _report(error: Any) -> None:
 
 def _line(message: ec.Message | ec.Gap) -> str:
     if isinstance(message, ec.Gap):
-        return f"{message.producer} #{message.first}-{message.last}  (dropped by the producer's overflow policy)"
+        return safe(f"{message.producer} #{message.first}-{message.last}  (dropped by the producer's overflow policy)")
     again = "  (redelivered)" if message.redelivered else ""
-    return f"{message.producer} #{message.sequence}  {message.event!r}{again}"
+    return safe(f"{message.producer} #{message.sequence}  {message.event!r}{again}")
 
 
 def _json_line(message: ec.Message | ec.Gap) -> str:
@@ -89,4 +117,4 @@ def _json_line(message: ec.Message | ec.Gap) -> str:
         "published_at": message.published_at,
         "redelivered": message.redelivered,
     }
-    return f'{json.dumps(facts)[:-1]}, "event": {as_json(message.event)}}}'
+    return f'{json.dumps(facts)[:-1]}, "event": {safe_json(as_json(message.event))}}}'

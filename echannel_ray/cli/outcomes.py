@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 import typer
 
+from echannel_ray.cli.texts import safe
 from echannel_ray.errors import EChannelError
 
 FAILED = 1
@@ -42,4 +43,5 @@ def exit_codes() -> Iterator[None]:
 
 def complain(message: str) -> None:
     """One line on standard error."""
-    print(f"echannel: {message}", file=sys.stderr, flush=True)
+    lines = [safe(line) for line in message.splitlines()]  # what an error quotes may be anybody's
+    print("echannel: " + "\n".join(lines), file=sys.stderr, flush=True)

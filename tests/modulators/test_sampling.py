@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +29,18 @@ def test_a_rate_is_kept_after_bursts_and_pauses(clock):
         passed += replica.take()
     assert passed[:3] == [0, 1, 2]
     assert [sum(first <= each < first + 100 for each in passed) for first in (0, 100, 200)] == [12, 10, 12]
+
+
+def test_a_rate_that_is_changed_while_it_works(clock):
+    share = SimpleNamespace(per_second=1.0)
+    replica = at_work(AtMostRate(share))
+    passed = []
+    for moment in range(160):
+        clock.now = 1000 + moment / 8
+        share.per_second = 1.0 if moment < 80 else 4.0
+        replica.enqueue([moment])
+        passed += replica.take()
+    assert [sum(first <= each < first + 80 for each in passed) for first in (0, 80)] == [10, 40]
 
 
 def test_a_probability_of_each_event():
