@@ -43,7 +43,11 @@ def ship(modulator: Modulator, tier: str) -> Shipment:
             reason="E-code derives a channel",
         )
     if not isinstance(given, Modulator):
-        hint = "give an instance, not the class itself" if isinstance(given, type) else "derive its class from it"
+        hint = "derive its class from it"
+        if isinstance(given, type):
+            hint = "give an instance, not the class itself"
+        elif isinstance(given, types.FunctionType):
+            hint = "derive its class from it, or have channel.derive(echannel_ray.ecode(function)) if it is E-code"
         raise TypeError(f"a modulator is an echannel_ray.Modulator, not {given!r}: {hint}")
     cls = type(modulator)
     if not (overrides(modulator, "enqueue") or overrides(modulator, "period")):
