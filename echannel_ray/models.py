@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+
+from echannel_ray.protocol.latencies import quantile
 
 
 class Part(BaseModel):
@@ -110,6 +112,18 @@ class ChannelStats(BaseModel):
     saved_bytes: int = 0  # of a derived channel: of events that its modulator kept from travelling
     modulator_errors: int = 0  # of a derived channel: what its modulator raised
     nodes: dict[str, NodeShare] = Field(default_factory=dict)  # by the first 16 digits of the node's id
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def latency_p50_seconds(self) -> float | None:
+        """What half of the sampled events took at most, from `publish` to the return of the handler."""
+        return quantile(self.latency, 0.5)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def latency_p99_seconds(self) -> float | None:
+        """What all but a hundredth of them took at most."""
+        return quantile(self.latency, 0.99)
 
 
 class SubscriptionStats(BaseModel):

@@ -15,7 +15,7 @@ from typing import Any
 from echannel_ray.actors.bootstrap import ask, concentrator_name, describe_this_actor, name_server_name
 from echannel_ray.errors import EChannelError, ModulatorRefused
 from echannel_ray.ids import WIRE_VERSION
-from echannel_ray.protocol.counting import add_up
+from echannel_ray.protocol.counting import add_up, sums_by_node
 from echannel_ray.protocol.membership import ChannelBook, InstallDerived, Instruction, PushMembership, RecordDefinition
 from echannel_ray.protocol.messages import (
     REPLAY,
@@ -326,10 +326,9 @@ class ChannelManager:
             ),
             return_exceptions=True,  # the counters of a node that does not answer are missing
         )
-        sums: dict[str, Any] = {}
-        for replies in answers:
-            for counters in replies if isinstance(replies, list) else []:
-                add_up(sums, counters if isinstance(counters, dict) else {})
+        sums = sums_by_node(
+            {node: replies for node, replies in zip(nodes, answers, strict=True) if isinstance(replies, list)}
+        )
         add_up(sums, self._book.counts(channel) if channel in self._book.channels() else {})
         return sums
 

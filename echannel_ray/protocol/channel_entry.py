@@ -8,7 +8,7 @@ from typing import Any
 
 from echannel_ray.errors import ModulatorRefused
 from echannel_ray.ids import check_group_name
-from echannel_ray.protocol.counting import add_up
+from echannel_ray.protocol.counting import add_up, node_key
 from echannel_ray.protocol.derivations import Derivations
 from echannel_ray.protocol.messages import Consumer, Definition, KeptLog, LogAddress, Membership, Subscribe
 
@@ -96,17 +96,16 @@ class ChannelEntry:
 
     def counts(self) -> dict[str, Any]:
         """The sums of what was closed, and how many producers and consumers there are now; also of what is derived."""
-        own = [subscribed.consumer.derived for subscribed in self.consumers.values()]
-        straight = [derived for place, (_, derived) in self.producers.items() if place not in self.logs]
-        counts: dict[str, Any] = {"producers": straight.count(""), "consumers": own.count("")}
+        producers = [at for place, at in self.producers.items() if place not in self.logs]  # (node, derived) of each
+        consumers = [(each.consumer.node, each.consumer.derived) for each in self.consumers.values()]
+        counts = _heads("", producers, consumers)
         name = self.definition.channel
         for each in self.derivations.listed(self.changes):
             counts.setdefault("derived", {})[each.key] = {
                 "channel": f"{name}~{each.key[:12]}",
                 "parent": f"{name}~{each.parent[:12]}" if each.parent else name,
                 "modulator": each.shipment.name,
-                "producers": straight.count(each.key),
-                "consumers": own.count(each.key),
+                **_heads(each.key, producers, consumers),
             }
         add_up(counts, self.totals)
         return counts
@@ -161,6 +160,16 @@ class ChannelEntry:
                 assert pair == each.pair, f"unequal pairs in {consumer.group!r}"
         assert all(not key or key in self.derivations for key in self._used()), name
         assert self.logs.keys() <= self.producers.keys(), name
+
+
+def _heads(derived: str, producers: list[tuple[int, str]], consumers: list[tuple[int, str]]) -> dict[str, Any]:
+    """How many producers and consumers there are, in all and by nodes; each is given as (node, derived)."""
+    counts: dict[str, Any] = {"producers": 0, "consumers": 0}
+    for what, who in (("producers", producers), ("consumers", consumers)):
+        for node, each in who:
+            if each == derived:
+                add_up(counts, {what: 1, "nodes": {node_key(node): {what: 1}}})
+    return counts
 
 
 def _without_derived(totals: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+# What of a channel's counters is also told by nodes: see `models.NodeShare`.
+_SHARED: Final = (
+    "events_published", "events_delivered", "events_dropped", "bytes_published", "queue_depth", "blocked_producers",
+)  # fmt: skip
 
 
 def add_up(sums: dict[str, Any], more: Mapping[str, Any]) -> None:
@@ -15,3 +20,22 @@ def add_up(sums: dict[str, Any], more: Mapping[str, Any]) -> None:
             sums[name] = sums.get(name, 0) + value
         else:
             sums[name] = value
+
+
+def node_key(node: int) -> str:
+    """A node, as statistics name it: the first 16 digits of Ray's id."""
+    return f"{node:016x}"
+
+
+def sums_by_node(answers: Mapping[int, Iterable[Any]]) -> dict[str, Any]:
+    """The counters of a channel's endpoints, which come by nodes, added up; under "nodes" the share of each."""
+    sums: dict[str, Any] = {}
+    for node, replies in answers.items():
+        here: dict[str, Any] = {}
+        for counters in replies:
+            if isinstance(counters, dict):  # not one that is gone, or does not answer
+                add_up(here, counters)
+        for each in (here, *here.get("derived", {}).values()):
+            each["nodes"] = {node_key(node): {name: each[name] for name in _SHARED if name in each}}
+        add_up(sums, here)
+    return sums

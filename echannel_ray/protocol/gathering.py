@@ -24,7 +24,7 @@ class Columns(NamedTuple):
     kinds: bytes  # nothing: all are PLAIN; one byte: of all; else one for each entry
     delivery: int
     events: list[Any]
-    stamp: float = 0.0  # when the pack left, by the sender's clock
+    stamp: float = 0.0  # when its first event was gathered, by the sender's clock
     tokens: bytes = b""  # nothing: no events are typed; else the token of each run's format
 
 
@@ -65,7 +65,7 @@ class Pack(Protocol):
 
     @property
     def stamp(self) -> float:
-        """When the pack left, by the sender's clock."""
+        """When its first event was gathered, by the sender's clock."""
 
     @property
     def tokens(self) -> bytes:

@@ -58,7 +58,7 @@ class Laggards:
     def _note_gap(self, stream: SenderStream, recipient: Recipient, event: Unhandled) -> None:
         last = event.event if event.kind == GAP else event.sequence
         if event.kind != GAP:  # which was counted when it was made
-            stream.dropped += 1
+            stream.drop_by_policy()
         recipient.dropped += last - event.sequence + 1
         first = recipient.gap[0] if recipient.gap else event.sequence
         recipient.gap = (first, last, event.mark)

@@ -32,7 +32,9 @@ from echannel_ray.protocol.messages import Consumer
 from echannel_ray.protocol.streams import (
     DROP_NEWEST,
     DROP_OLDEST,
+    FOR_GROUP,
     NEVER,
+    NEWEST,
     Place,
     Recipient,
     Route,
@@ -336,7 +338,7 @@ class Sender:
             dropped |= not self.laggards.offer(stream, recipient, unhandled)
         for name in stream.groups:
             if not self._has_room(stream, name, size_bytes) and stream.overflow in (DROP_NEWEST, DROP_OLDEST):
-                stream.dropped += 1
+                stream.drop(FOR_GROUP)
                 self._note_group_gap(stream, name, sequence, sequence, mark)
                 dropped = True
             elif any(not member.leaving for member in stream.groups[name]):
@@ -353,7 +355,7 @@ class Sender:
         stream.skipped += count
         return first
 
-    def drop_for_all(self, stream: SenderStream, count: int = 1) -> int:
+    def drop_for_all(self, stream: SenderStream, count: int = 1, reason: str = NEWEST) -> int:
         """A policy has dropped so many for every recipient in another process; the first one's sequence number.
 
         Each recipient is told of the gap, of a group one member. As for an event, there must be no chunks of this
@@ -361,7 +363,7 @@ class Sender:
         """
         first = self.skip(stream, count)
         stream.skipped -= count
-        stream.dropped += count
+        stream.drop(reason, count)
         last, mark = first + count - 1, stream.published_bytes
         if stream.route is not None and not stream.route.gather.widen_gap(stream.route.number, first, last):
             stream.route.declare(stream)

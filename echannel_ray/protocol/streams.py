@@ -17,6 +17,15 @@ Place = tuple[int, int]  # (endpoint, subscription)
 BLOCK, RAISE, DROP_NEWEST, DROP_OLDEST = "block", "raise", "drop_newest", "drop_oldest"
 OVERFLOW_POLICIES = (BLOCK, RAISE, DROP_NEWEST, DROP_OLDEST)
 
+# Why events are dropped, as statistics name it. By a policy: the event itself, or the one that had waited longest.
+NEWEST, OLDEST = "newest", "oldest"
+# By a policy too: no member of a group had room, so its other members can't have had it either.
+FOR_GROUP = "group"
+# By a policy, before a modulator that does not keep up; and what one emitted by its timer, when there was no room.
+BY_MODULATOR, BY_TIMER = "modulator", "timer"
+# The bounds of a retained channel were past them before they were read.
+RETENTION = "retention"
+
 
 class Unhandled:
     """An event that left for a single recipient and was not reported handled; kept itself for groups only."""
@@ -134,12 +143,25 @@ class SenderStream:
         self.deleted = False
         self.has_local_consumers = False
         self.chunks = 0  # of a large event of this stream that have not left: what is published next waits for them
-        self.dropped = 0
+        self.drops: dict[str, int] = {}  # events that a policy dropped for a consumer, by reasons
         self.packs = 0  # that carried events of this stream
         self.bytes_between_nodes = 0  # its share of those, once for each other node that they went to
         self.skipped = 0  # events that left for no other process
         self.blocks = self.records_in_blocks = 0
         self.flows: set[FlowSender] = set()  # that carry events of this stream, some perhaps not acknowledged
+
+    @property
+    def dropped(self) -> int:
+        """How many events a policy has dropped, each as often as it was dropped for somebody."""
+        return sum(self.drops.values())
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Count events that somebody will not get."""
+        self.drops[reason] = self.drops.get(reason, 0) + count
+
+    def drop_by_policy(self, count: int = 1) -> None:
+        """As `drop`, where the overflow policy has decided which."""
+        self.drop(OLDEST if self.overflow == DROP_OLDEST else NEWEST, count)
 
     @property
     def plain_recipients(self) -> list[Recipient]:

@@ -13,6 +13,7 @@ from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.logs.store import Store
 from echannel_ray.protocol.kinds import BLOCK, typed
+from echannel_ray.protocol.streams import RETENTION
 from echannel_ray.records import known
 from echannel_ray.retained.reading import unfolded
 from echannel_ray.runtime.bulk import publish_blocks
@@ -57,6 +58,11 @@ class LogPublisher(Publisher):
     def _is_open(self) -> bool:
         return not self.stream.closed and not self.stream.deleted and not self.endpoint.closed
 
+    def counters(self) -> dict[str, Any]:
+        """See `Publisher`. The channel's producers have counted what it publishes again."""
+        counters = super().counters()
+        return {name: counters[name] for name in ("events_dropped", "dropped", "derived") if name in counters}
+
     def _publish_from(self, at: int) -> int:
         try:
             entries = self._store.read(at, _BATCH_BYTES)
@@ -83,7 +89,7 @@ class LogPublisher(Publisher):
         )  # fmt: skip
         logger.warning("%s", missing)
         with self._lock:
-            self.stream.dropped += stop - first
+            self.stream.drop(RETENTION, stop - first)
         for branch in self.branches:
             if branch.derived.parent == self.derived:  # which tells those behind it too
                 branch.tell(missing)

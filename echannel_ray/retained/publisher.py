@@ -137,11 +137,11 @@ class RetainedPublisher(Publisher):
         if self.stream.overflow == DROP_OLDEST:
             excess = self._backlog.size_bytes + size - self.stream.window_bytes
             if excess <= self._backlog.droppable_bytes:  # else it would be dropped too, and others in vain
-                self.stream.dropped += self._backlog.drop_oldest(excess)
+                self.stream.drop_by_policy(self._backlog.drop_oldest(excess))
                 self.endpoint.room.notify_all()
                 return True
         self._backlog.skip(count)
-        self.stream.dropped += count
+        self.stream.drop_by_policy(count)
         return False
 
     def publish_many(self, events: Iterable[Any]) -> bool:
@@ -354,6 +354,7 @@ class RetainedPublisher(Publisher):
         return {
             "events_published": self.published_events,
             "events_dropped": self.stream.dropped,
+            "dropped": dict(self.stream.drops),
             "packs_sent": self._backlog.packs,
             "bytes_published": self.stream.published_bytes - OVERHEAD_BYTES * self.published_events,
             "blocked_milliseconds": self.room.blocked_milliseconds,

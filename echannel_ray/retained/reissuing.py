@@ -70,10 +70,7 @@ class Reissuer(LogPublisher):
             )  # fmt: skip
 
     def counters(self) -> dict[str, Any]:
-        """See `Publisher`. What it publishes again counts for what is derived only: the channel's producers have
-        counted it, but for what a gateway's clients have put into the log.
-        """
-        counters = super().counters()
+        """See `LogPublisher`. What a gateway's clients have put into the log has no other producer to count it."""
         store = self._store
         groups = {name: group for name, group in store.groups().items() if not is_progress(name)}
         own = {
@@ -84,7 +81,7 @@ class Reissuer(LogPublisher):
             "staged_bytes": store.staged_bytes,
             "lag": {name: store.next - max(at, store.first) for name, (at, _) in groups.items()},
         }
-        return {**{name: counters[name] for name in ("events_dropped", "derived") if name in counters}, **own}
+        return {**super().counters(), **own}
 
     def _run(self, at: int) -> None:
         while self._is_open:

@@ -45,11 +45,6 @@ class Replayer(LogPublisher):
         if self._has_ended or any(branch.outlet.has_consumers for branch in self.branches):
             self._is_consumed.set()
 
-    def counters(self) -> dict[str, Any]:
-        """See `Publisher`. The channel's producers have counted what it publishes again."""
-        counters = super().counters()
-        return {name: counters[name] for name in ("events_dropped", "derived") if name in counters}
-
     def _run(self, at: int) -> None:
         while self._is_open and not self._has_ended:
             if self._is_consumed.wait(LOOK_SECONDS):

@@ -19,7 +19,7 @@ from echannel_ray import errors
 from echannel_ray.formats.events import BLOCK, BUFFERS, OVERHEAD_BYTES, decode, encode
 from echannel_ray.protocol.kinds import token_of, wire_kind
 from echannel_ray.protocol.messages import Derived, ModulatorGone
-from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST
+from echannel_ray.protocol.streams import BY_MODULATOR, BY_TIMER, DROP_NEWEST, DROP_OLDEST
 from echannel_ray.runtime.crew import TICK_SECONDS, Errand
 from echannel_ray.runtime.deliveries import Emission
 from echannel_ray.runtime.local import NOTHING
@@ -200,7 +200,7 @@ class Branch:
         """Have a gap in the place of what was dropped, if that is next."""
         pending = self.pending
         while pending and pending[0].dropped:
-            self.outlet.drop(pending.popleft().dropped)
+            self.outlet.drop(pending.popleft().dropped, BY_MODULATOR)
 
     def done(self, chunk: Chunk) -> None:
         """The modulator has seen all of a chunk."""
@@ -227,7 +227,7 @@ class Branch:
             has_room = not self.publisher.room.of_outlet(self.outlet, size)
             if not has_room:
                 self.events_out += len(encoded)
-                self.outlet.drop(len(encoded))
+                self.outlet.drop(len(encoded), BY_TIMER)
         if has_room:
             self._emit(objects, encoded, None)
 

@@ -593,6 +593,7 @@ class Endpoint:
             sums["blocked_producers"] += publisher.is_blocked
         for mailbox in self.mailboxes.on(channel):
             add_up(sums, mailbox.totals())
+            add_up(sums, mailbox.gauges())
         return {**sums, "packing_degree": self._packing_degrees(channel)}
 
     def _packing_degrees(self, channel: str) -> dict[str, float]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from operator import length_hint
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
@@ -18,6 +19,16 @@ from echannel_ray.runtime.offload import in_thread
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
+
+
+class _Run(NamedTuple):
+    """A run that is being handled."""
+
+    events: Iterator[Any]  # those that have their turn yet
+    count: int
+    weight: int
+    handled: int  # the counters when it began
+    failed: int
 
 
 class FunctionMailbox(Mailbox):
@@ -32,7 +43,7 @@ class FunctionMailbox(Mailbox):
         self._running = False
         self._mutex = threading.Lock()
         self.runner = 0  # the thread that is in the handler
-        self._events: Iterator[Any] | None = None  # of the run that is being handled, those that have their turn yet
+        self._run: _Run | None = None
         self._cut: list[Any] = []  # those that `close` took away from it
 
     def begin_turn(self, turn: int, demodulator: Any) -> None:
@@ -44,9 +55,20 @@ class FunctionMailbox(Mailbox):
     def close(self) -> None:
         """See `Mailbox`. The run that is being handled ends with the event that is."""
         super().close()
-        events = self._events
-        if events is not None:
-            self._cut.extend(events)
+        run = self._run
+        if run is not None:
+            self._cut.extend(run.events)
+
+    @property
+    def handled(self) -> int:
+        """See `Mailbox`. A run counts when all of it is handled, which may take long: here, as far as it has come."""
+        run = self._run
+        handled = self.counters.handled
+        if run is None or handled != run.handled or self._cut:  # the second: it has just been counted
+            return handled
+        begun = run.count - length_hint(run.events)
+        failed = self.counters.failed - run.failed
+        return handled + max(0, (begun - 1) * run.weight - failed)
 
     def notify(self) -> None:
         """See `Mailbox`."""
@@ -138,9 +160,12 @@ class FunctionMailbox(Mailbox):
             given, weight = self.read(item.kind if item.kind > 0xFF else 0, given)
         if self.endpoint.peculiar_seen:
             handler = partial(self._careful, handler)
-        events = self._events = iter(given)
-        if self.closed:  # it may have looked for `_events` before they were there
+        events = iter(given)
+        count = len(given)
+        self._run = _Run(events, count, weight, self.counters.handled, self.counters.failed)
+        if self.closed:  # it may have looked for `_run` before it was there
             self._cut.extend(events)
+        began = time.time() if count > 1 else 0.0
         failures = 0
         last_failure: BaseException | None = None
         while True:
@@ -157,11 +182,12 @@ class FunctionMailbox(Mailbox):
                 self.failed(error, weight)
                 continue
             break
-        self._events = None
-        self.counters.handled += (len(given) - failures - len(self._cut)) * weight
+        self.counters.handled += (count - failures - len(self._cut)) * weight
+        self._run = None
         if self._cut:
-            self.let_go(item, (len(given) - len(self._cut)) * weight)
+            self.let_go(item, (count - len(self._cut)) * weight)
             return
+        self.sample(item.published_at, began + (time.time() - began) / count if began else 0.0)
         # Only the last event of a run can be one that somebody delivers and waits for.
         self.finish(item, last_failure)
 
@@ -264,6 +290,7 @@ class CoroutineMailbox(Mailbox):
                 self.finish(item, None)
                 return
             failure = None
+            first_at = 0.0
             given, weight = item.events, 1
             if self.records is not None:
                 given, weight = await self._read(item.kind if item.kind > 0xFF else 0, given)
@@ -272,10 +299,13 @@ class CoroutineMailbox(Mailbox):
                     self.let_go(item, i * weight)
                     return
                 failure = await self._handle_one(event, item.turn, weight)
+                if not i and len(given) > 1:
+                    first_at = time.time()
                 if isinstance(failure, KeyboardInterrupt) and i + 1 < len(given):
                     # The next task goes on from here.
                     self.queue.appendleft(item._replace(first=item.first + i + 1, events=item.events[i + 1 :]))
                     raise failure
+            self.sample(item.published_at, first_at)
             self.finish(item, failure)
             if isinstance(failure, KeyboardInterrupt):
                 raise failure

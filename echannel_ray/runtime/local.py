@@ -55,9 +55,10 @@ def hand_over_block(outlet: Outlet, kind: int, block: bytes | memoryview, count:
 def _drop(outlet: Outlet, mailbox: Mailbox, sequence: int) -> bool:
     """Make room by dropping the oldest event of ours in the queue (True), or drop the new one (False)."""
     if outlet.stream.overflow == DROP_NEWEST:
-        outlet.stream.dropped += 1
+        outlet.stream.drop_by_policy()
         mailbox.drop_newest(outlet.name, sequence)
         return False
     # Where the queue is full of the events of others, there is nothing of ours to drop.
-    outlet.stream.dropped += mailbox.drop_oldest(outlet.name)
+    if mailbox.drop_oldest(outlet.name):
+        outlet.stream.drop_by_policy()
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from echannel_ray.errors import EChannelError, NotSerialisable
 from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.protocol.kinds import Block
+from echannel_ray.protocol.latencies import Latencies
 from echannel_ray.protocol.messages import LogAddress
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.runtime.crew import Errand, Waiter
@@ -30,6 +32,9 @@ logger = logging.getLogger(__name__)
 WINDOW_EVENTS = 8192
 _LONGEST_DESCRIPTION_BYTES = 4096
 PECULIAR = frozenset({Undecodable, Notice})  # what may stand in the place of an event
+# Of the events of this process's own producers, which come one by one, so many go without a sample for each that has
+# one: they cost a few microseconds, and a look at the clock with each would show.
+_UNSAMPLED = 15
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,8 @@ class Mailbox:
         self._queue_lock = threading.Lock()
         self.local_pending = 0  # events of this process's producers in the queue: their window is in events
         self.counters = Counters()
+        self.latencies = Latencies()
+        self._began_at = time.time()  # what was published before is replayed: it has waited for nobody
         self.closed = False
         self.deleted = False
         self.on_error: Callable[[Any], Any] | None = None
@@ -274,16 +281,29 @@ class Mailbox:
         return True
 
     @property
+    def handled(self) -> int:
+        """How many events have been handled."""
+        return self.counters.handled
+
+    @property
     def pending(self) -> int:
         """Events that have arrived and are not handled."""
         if self.closed:
             return 0
-        return self.counters.received - self.counters.handled - self.counters.failed
+        return self.counters.received - self.handled - self.counters.failed
 
     def totals(self) -> dict[str, Any]:
         """What a channel's statistics keep of it when it is closed."""
-        counted = {"events_delivered": self.counters.handled, "events_failed": self.counters.failed}
-        return {"derived": {self.derived: counted}} if self.derived else counted
+        return self._of_channel(
+            events_delivered=self.handled, events_failed=self.counters.failed, latency=self.latencies.counts()
+        )
+
+    def gauges(self) -> dict[str, Any]:
+        """What a channel's statistics say of it only while it is open."""
+        return self._of_channel(queue_depth=max(0, self.pending))
+
+    def _of_channel(self, **counters: Any) -> dict[str, Any]:
+        return {"derived": {self.derived: counters}} if self.derived else counters
 
     def close(self) -> None:
         """Take and handle nothing any more; whoever delivered what is in the queue is told."""
@@ -397,6 +417,16 @@ class Mailbox:
         except BaseException:  # of a log that is the user's own
             pass
 
+    def sample(self, published_at: float, first_at: float = 0.0) -> None:
+        """An event was handled just now, and (at that time) the first one that came with it: how long did they take?
+
+        All events of a pack have one time, that of the oldest.
+        """
+        if published_at >= self._began_at:
+            self.latencies.add(time.time() - published_at)
+            if first_at:
+                self.latencies.add(first_at - published_at)
+
     def finish(self, item: Delivered, failure: BaseException | None) -> None:
         """All events of a run are handled (or failed): report the mark, and a delivery's result."""
         outcome = describe(failure).encode() if failure is not None else b""
@@ -419,6 +449,8 @@ class Mailbox:
 
     def finish_local(self, item: LocalEvent, failure: BaseException | None) -> None:
         """An event of this process is handled."""
+        if item.records > 1 or not (item.sequence - 1) & _UNSAMPLED:
+            self.sample(item.published_at)
         with self._queue_lock:
             self.local_pending -= item.records
         if item.delivery is not None:

@@ -83,6 +83,7 @@ class Outgoing:
         if not gather:
             return
         began = time.monotonic()
+        waited = began - gather.began_at if gather.began_at else 0.0
         if self._endpoint.sender.new_flows:
             self.declare_new_flows()
         # What a member that died had not handled, say, may be much more than a pack.
@@ -93,7 +94,7 @@ class Outgoing:
         if not is_usual:
             self._send_in_pieces(flow, columns)
         else:
-            body = _encode(columns, gathered_bytes)
+            body = _encode(columns, gathered_bytes, waited)
             self._pack(flow, body, 0)
             self._count(flow, columns, sum(map(len, body)))
         left_at = time.monotonic()
@@ -247,10 +248,10 @@ def _behind(parts: list[Buffer], taken: int) -> list[Buffer]:
     return []
 
 
-def _encode(columns: Columns, gathered_bytes: int = 0) -> list[Buffer]:
+def _encode(columns: Columns, gathered_bytes: int = 0, waited_seconds: float = 0.0) -> list[Buffer]:
     parts = (
         columns.control, columns.streams, columns.firsts, columns.counts, columns.marks, columns.kinds,
-        columns.delivery, time.time(), columns.events, columns.tokens,
+        columns.delivery, time.time() - waited_seconds, columns.events, columns.tokens,
     )  # fmt: skip
     if gathered_bytes > _IN_SEGMENTS_BYTES * len(columns.events):
         return [*encode_in_segments(*parts)]

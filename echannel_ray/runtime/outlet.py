@@ -201,12 +201,12 @@ class Outlet:
                 self.see_off(route)
         return not dropped and accepted == len(self.local)
 
-    def drop(self, count: int) -> None:
+    def drop(self, count: int, reason: str) -> None:
         """Events that nobody gets, since a policy dropped them: a gap for everybody."""
-        self.in_turn(0, partial(self._drop, count))
+        self.in_turn(0, partial(self._drop, count, reason))
 
-    def _drop(self, count: int) -> None:
-        first = self.endpoint.sender.drop_for_all(self.stream, count)
+    def _drop(self, count: int, reason: str) -> None:
+        first = self.endpoint.sender.drop_for_all(self.stream, count, reason)
         for mailbox in self.local:
             mailbox.offer(LocalGap(Gap(self.name, first, first + count - 1)))
         self._see_off_all()
@@ -284,7 +284,7 @@ class Outlet:
         self.stream.has_local_consumers = bool(local)
         self.endpoint.sender.membership_changed(self.stream, version, remote, deleted, after)
 
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> dict[str, Any]:
         """What has gone out here so far."""
         stream = self.stream
         if stream.gather is not None:
@@ -294,6 +294,7 @@ class Outlet:
         return {
             "events_published": stream.next_sequence - 1,
             "events_dropped": stream.dropped,
+            "dropped": dict(stream.drops),
             "packs_sent": stream.packs,
             "bytes_between_nodes": stream.bytes_between_nodes,
             "bytes_published": stream.published_bytes - OVERHEAD_BYTES * overheads,

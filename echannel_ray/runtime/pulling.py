@@ -187,7 +187,10 @@ class PullMailbox(Mailbox):
             failure, told = None, _Raised(error_of(event))
         else:
             failure = self._receive(self.message_of(item, index, event, self._weight), item.turn, self._weight)
-        if self._next == len(self._given):
+        is_last = self._next == len(self._given)
+        if not index or is_last:
+            self.sample(item.published_at)
+        if is_last:
             self._item = None
             self.finish(item, failure)
             self._became_idle()

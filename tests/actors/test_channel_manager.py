@@ -12,7 +12,7 @@ import pytest
 from echannel_ray.actors import bootstrap, channel_manager
 from echannel_ray.actors.channel_manager import ChannelManager
 from echannel_ray.errors import ChannelDeleted, Closed, EChannelError, ModulatorRefused, ServiceNotGranted
-from echannel_ray.protocol.counting import add_up
+from echannel_ray.protocol.counting import add_up, node_key
 from echannel_ray.protocol.messages import (
     ConcentratorInfo,
     Definition,
@@ -266,7 +266,8 @@ async def test_stats_are_summed_and_a_silent_node_is_missing(manager, parts):
     await manager.request(OTHER_NODE, 20, RegisterProducer("c", 1))
     parts.down.add(OTHER_NODE)
     stats = await manager.request(NODE, 10, GetChannelStats("c"))
-    assert stats == {"events_published": 1, "producers": 2, "consumers": 0}
+    nodes = {node_key(NODE): {"producers": 1, "events_published": 1}, node_key(OTHER_NODE): {"producers": 1}}
+    assert stats == {"events_published": 1, "producers": 2, "consumers": 0, "nodes": nodes}
 
 
 # ---- what is derived ------------------------------------------------------------------------------------------------
@@ -421,6 +422,7 @@ async def test_counters_of_what_is_derived_have_its_name(manager, parts):
             "modulator": "Modulator",
             "producers": 0,
             "consumers": 1,
+            "nodes": {node_key(OTHER_NODE): {"consumers": 1}},
         }
     }
 

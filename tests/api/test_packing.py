@@ -177,7 +177,7 @@ def test_a_gap_is_the_first_thing_that_leaves(near, name):
     ask(near, lambda party: party.kept.update(subscriptions=[channel.subscribe(group="g")]))
     with channel.producer(overflow="drop_newest") as producer:
         with producer.endpoint.lock:
-            producer.outlet.drop(1)
+            producer.outlet.drop(1, "newest")
         producer.publish("an event")
         assert ask(near, get, 1) == ["an event"]
 

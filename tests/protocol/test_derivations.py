@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from echannel_ray.errors import ChannelDeleted, ModulatorRefused
+from echannel_ray.protocol.counting import node_key
 from echannel_ray.protocol.derivations import MAX_CHANGES_WITH_CODE, make_key
 from echannel_ray.protocol.membership import ChannelBook, InstallDerived
 from echannel_ray.protocol.messages import (
@@ -268,6 +269,7 @@ def test_counters_of_what_has_ended_are_forgotten(book: ChannelBook) -> None:
             "modulator": "Modulator",
             "producers": 0,
             "consumers": 1,
+            "nodes": {node_key(NODE): {"consumers": 1}},
             "events_delivered": 3,
         }
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from echannel_ray.protocol.receiving import Delivered
-from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST
+from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST, NEWEST, OLDEST, SenderStream
 from echannel_ray.runtime.crew import Crew, Errand
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
@@ -169,9 +170,59 @@ def test_on_error_of_a_deleted_channel_does_not_hold_up_the_ticker(endpoint):
     released.set()
 
 
+class TestMeasuring:
+    def test_a_run_counts_as_far_as_it_has_come(self, endpoint):
+        turns: queue.SimpleQueue[str] = queue.SimpleQueue()
+        entered: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+        def handler(number: int) -> None:
+            entered.put(number)
+            if turns.get(timeout=PATIENCE_SECONDS) == "raise":
+                raise ValueError(number)
+
+        mailbox = handled_by(endpoint, handler)
+        offer(mailbox, run_of(*range(4)))
+        seen = []
+        for turn in ("return", "raise", "return", "return"):
+            entered.get(timeout=PATIENCE_SECONDS)
+            seen.append((mailbox.handled, mailbox.counters.failed, mailbox.gauges()["queue_depth"]))
+            turns.put(turn)
+        assert seen == [(0, 0, 4), (1, 0, 3), (1, 1, 2), (2, 1, 1)]
+        until(lambda: mailbox.is_at_rest)
+        assert (mailbox.handled, mailbox.counters.failed, mailbox.pending) == (3, 1, 0)
+
+    def test_a_run_has_a_sample_of_its_first_event_and_one_of_its_last(self, endpoint):
+        mailbox = handled_by(endpoint, lambda seconds: time.sleep(seconds))
+        offer(mailbox, run_of(*[0.025] * 8)._replace(published_at=time.time()))
+        until(lambda: mailbox.counters.handled == 8 and mailbox.is_at_rest)
+        counts = mailbox.latencies.counts()
+        assert [*counts.values()] == [1, 1]
+        assert max(map(float, counts)) >= 0.2
+
+    @pytest.mark.parametrize("published_at", [0.0, time.time() - 60])
+    def test_what_was_published_before_it_subscribed_is_no_sample(self, endpoint, published_at):
+        mailbox = pulled(endpoint)
+        offer(mailbox, run_of(1, 2)._replace(published_at=published_at))
+        assert mailbox.take()
+        assert mailbox.take()
+        assert mailbox.latencies.counts() == {}
+        offer(mailbox, run_of(1, 2)._replace(published_at=time.time()))
+        assert mailbox.take()
+        assert sum(mailbox.latencies.counts().values()) == 1
+        assert mailbox.take()
+        assert sum(mailbox.latencies.counts().values()) == 2
+
+    def test_of_this_process_some_are_sampled(self, endpoint):
+        mailbox = pulled(endpoint)
+        for sequence in range(1, 33):
+            offer(mailbox, local("event", sequence)._replace(published_at=time.time()))
+            assert mailbox.take()
+        assert sum(mailbox.latencies.counts().values()) == 2
+
+
 class TestDropping:
     def publisher(self, mailbox: Mailbox, overflow: str, name: str = PRODUCER) -> Any:
-        stream = SimpleNamespace(overflow=overflow, dropped=0)
+        stream = SenderStream(1, "channel", overflow, 1)
         return SimpleNamespace(local=(mailbox,), turns={mailbox.number: 0}, name=name, stream=stream)
 
     @pytest.mark.usefixtures("switching")
@@ -193,6 +244,7 @@ class TestDropping:
         assert seen == sorted(seen)
         assert sorted(seen + lost) == [*range(1, total + 1)]
         assert mailbox.counters.dropped == publisher.stream.dropped == len(lost) > 0
+        assert [*publisher.stream.drops] == [NEWEST if overflow == DROP_NEWEST else OLDEST]
         assert mailbox.counters.received == mailbox.counters.handled == len(seen)
         assert mailbox.local_pending == mailbox.pending == 0
 

@@ -1,0 +1,189 @@
+"""What `stats()` measures, on a cluster of two nodes: each figure is true."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import ray
+
+import echannel_ray as ec
+from echannel_ray.runtime.mailbox import WINDOW_EVENTS
+from tests.api.parties import Inbox, Valve, ask
+from tests.clusters import wait_until
+
+MEGABYTE = bytes(1 << 20)
+
+
+def stall(party, channel, options):
+    """Subscribe with a handler that waits until `release`."""
+    valve = party.kept["valve"] = Valve()
+    party.kept["subscription"] = channel.subscribe(valve, on_error=Inbox(), **options)
+
+
+def release(party):
+    party.kept["valve"].opened.set()
+
+
+def handle_all(party):
+    party.kept["valve"].inbox.wait(100)
+    party.kept["subscription"].drain(20)
+
+
+class Stalled:
+    """Parties whose handlers wait."""
+
+    def __init__(self, parties):
+        self._parties = parties
+        self._waiting = []
+
+    def begin(self, where, channel, **options):
+        self._waiting.append(self._parties[where])
+        ask(self._waiting[-1], stall, channel, options)
+
+    def end(self):
+        """Let them go on."""
+        while self._waiting:
+            ask(self._waiting.pop(), release)
+
+
+@pytest.fixture
+def stalled(parties):
+    stalled = Stalled(parties)
+    yield stalled
+    stalled.end()
+
+
+class TestDropped:
+    @pytest.mark.parametrize("reason", ["newest", "oldest"])
+    def test_for_a_consumer_elsewhere(self, stalled, channel, reason):
+        stalled.begin("near", channel)
+        stalled.begin("far", channel)
+        with channel.producer(overflow=f"drop_{reason}") as producer:
+            for _ in range(30):
+                producer.publish(MEGABYTE)
+            stats = channel.stats()
+            stalled.end()  # else the producer would wait for them when it is closed
+        assert stats.dropped == {reason: stats.events_dropped}
+        assert stats.events_dropped >= 2 * (30 - 17)
+
+    @pytest.mark.parametrize("reason", ["newest", "oldest"])
+    def test_for_a_consumer_here(self, here, channel, reason):
+        stall(here, channel, {})
+        with channel.producer(overflow=f"drop_{reason}") as producer:
+            producer.publish(0)
+            assert here.kept["valve"].entered.wait(20)
+            for number in range(WINDOW_EVENTS + 10):
+                producer.publish(number)
+            stats = channel.stats()
+            release(here)
+        assert stats.dropped == {reason: stats.events_dropped}
+        assert stats.events_dropped == 11
+
+    def test_for_a_group(self, stalled, channel):
+        stalled.begin("near", channel, group="workers")
+        with channel.producer(overflow="drop_oldest") as producer:
+            outcomes = [producer.publish(MEGABYTE) for _ in range(20)]
+            stats = channel.stats()
+            stalled.end()
+        assert stats.dropped == {"group": outcomes.count(False)}
+        assert stats.events_dropped == outcomes.count(False) > 0
+
+    def test_that_of_closed_producers_stays(self, stalled, channel):
+        stalled.begin("near", channel)
+        producer = channel.producer(overflow="drop_newest")
+        outcomes = [producer.publish(MEGABYTE) for _ in range(20)]
+        stalled.end()
+        producer.close()
+        assert channel.stats().dropped == {"newest": outcomes.count(False)}
+
+
+class TestQueues:
+    def test_grow_while_a_handler_is_stuck(self, stalled, far, channel):
+        stalled.begin("far", channel)
+        with channel.producer() as producer:
+            producer.publish_many(range(100))
+            producer.drain(timeout=20)
+            stats = channel.stats()
+            assert (stats.queue_depth, stats.events_delivered) == (100, 0)
+            stalled.end()
+            ask(far, handle_all)
+            stats = channel.stats()
+            assert (stats.queue_depth, stats.events_delivered) == (0, 100)
+
+
+class TestLatency:
+    @pytest.mark.parametrize("where", ["near", "far", "here"])
+    def test_of_a_handler_that_takes_its_time(self, parties, here, channel, where):
+        def consume(party):
+            party.kept["subscription"] = channel.subscribe(lambda _: time.sleep(0.02))
+
+        consume(here) if where == "here" else ask(parties[where], consume)
+        with channel.producer() as producer:
+            for number in range(20):
+                producer.deliver(number).result(timeout=20)
+        stats = channel.stats()
+        assert sum(stats.latency.values()) == (2 if where == "here" else 20)
+        assert stats.latency_p50_seconds >= 0.02
+        assert stats.latency_p99_seconds >= stats.latency_p50_seconds
+        assert min(map(float, stats.latency)) > 0.02
+
+    def test_counts_what_waited_for_the_handler(self, stalled, near, channel):
+        stalled.begin("near", channel)
+        with channel.producer() as producer:
+            producer.publish_many(range(100))
+            producer.drain(timeout=20)
+            assert channel.stats().latency_p50_seconds is None
+            time.sleep(0.25)  # what is measured
+            stalled.end()
+            ask(near, handle_all)
+        assert min(map(float, channel.stats().latency)) > 0.2
+
+    def test_of_a_pull_subscription_is_up_to_the_hand_over(self, near, channel):
+        def take(party):
+            subscription = party.kept["subscription"] = channel.subscribe()
+            with channel.producer() as producer:
+                producer.publish("waits")
+                time.sleep(0.06)  # what is measured
+                assert subscription.get(timeout=20) == "waits"
+
+        ask(near, take)
+        (bound,) = channel.stats().latency
+        assert float(bound) > 0.05
+
+    def test_of_a_derived_channel_stays_when_its_consumer_leaves(self, near, channel):
+        derived = channel.derive(ec.FIFOModulator())
+        ray.get(near.consume.remote(derived))
+        with channel.producer() as producer:
+            producer.publish_many(range(50))
+            ray.get(near.received.remote(50))
+            ask(near, lambda party: party.kept["subscription"].close())
+            wait_until(lambda: derived.stats().consumers == 0)
+            stats = derived.stats()
+            assert stats.events_delivered == 50
+            assert 1 <= sum(stats.latency.values()) <= 50
+
+
+def test_shares_of_the_nodes(nodes, parties, channel):
+    first, second = (node.node_id[:16] for node in nodes.nodes)
+    for party in parties["near"], parties["far"]:
+        ray.get(party.consume.remote(channel))
+    ask(parties["far"], lambda party: party.kept.update(producer=channel.producer()))
+    with channel.producer() as producer:
+        producer.publish_many([bytes(100)] * 30)
+        ask(parties["far"], lambda party: party.kept["producer"].publish(bytes(1000)))
+        ray.get([parties[name].received.remote(31) for name in ("near", "far")])
+        for name in ("near", "far"):
+            ask(parties[name], lambda party: party.kept["subscription"].drain(20))
+        stats = channel.stats()
+        shares = stats.nodes
+        assert {node: (each.producers, each.consumers) for node, each in shares.items()} == {
+            first: (1, 1),
+            second: (1, 1),
+        }
+        assert [shares[node].events_published for node in (first, second)] == [30, 1]
+        assert [shares[node].bytes_published for node in (first, second)] == [3000, 1000]
+        assert [shares[node].events_delivered for node in (first, second)] == [31, 31]
+    ask(parties["far"], lambda party: party.leave())
+    wait_until(lambda: second not in channel.stats().nodes)
+    assert channel.stats().events_published == 31
