@@ -19,6 +19,7 @@ class Part(BaseModel):
     node_id: str = ""
     restarts: int = 0
     endpoints: int = 0
+    wire_version: int = 0
     error: str | None = None  # why it did not answer; the other fields are empty then
 
 

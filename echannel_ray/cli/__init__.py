@@ -8,7 +8,7 @@ from __future__ import annotations
 import typer
 
 from echannel_ray.cli.events import publish, tap
-from echannel_ray.cli.looking import channels, status
+from echannel_ray.cli.looking import channels, doctor, status
 from echannel_ray.cli.programs import bench, demo
 
 app = typer.Typer(
@@ -19,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (status, channels, tap, publish, bench, demo):
+for command in (status, channels, tap, publish, doctor, bench, demo):
     app.command()(command)
 
 

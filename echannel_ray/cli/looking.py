@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import typer
+
 from echannel_ray.cli.options import Address, AsJson, Namespace, check_names
-from echannel_ray.cli.outcomes import exit_codes
+from echannel_ray.cli.outcomes import FAILED, exit_codes
 
 
 def status(namespace: Namespace = "default", address: Address = None, as_json: AsJson = False) -> None:
@@ -49,3 +51,27 @@ def channels(namespace: Namespace = "default", address: Address = None, as_json:
             from echannel_ray.cli.tables import print_channels
 
             print_channels(found, namespace)
+
+
+def doctor(namespace: Namespace = "default", address: Address = None, as_json: AsJson = False) -> None:
+    """Find what is wrong with an installation, and say what to do.
+
+    Looks at this machine and, where a Ray runs, at each of its nodes (by a task that makes a sandbox there, and is
+    waited for 45 seconds at most) and at a namespace. The exit code is 1 if there is a problem, 0 also with warnings.
+    With --json, one document: each finding has check, state (ok, warning, problem, left out), says, advice and nodes.
+    """
+    with exit_codes():
+        check_names(namespace)
+        from echannel_ray.doctor.examination import examine
+
+        report = examine(namespace, address)
+        if as_json:
+            from echannel_ray.cli.texts import print_json
+
+            print_json(report.model_dump(mode="json"))
+        else:
+            from echannel_ray.cli.tables import print_report
+
+            print_report(report)
+        if report.has_problem:
+            raise typer.Exit(FAILED)

@@ -1,14 +1,18 @@
-"""What `status` and `channels` found, for people."""
+"""What `status`, `channels` and `doctor` found, for people."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 from rich.table import Table
 from rich.text import Text
 
 from echannel_ray.cli.texts import cell, console, plain_table
+from echannel_ray.doctor.findings import Report
 from echannel_ray.models import ConcentratorPart, Manager, Part, Status
 from echannel_ray.overview.reading import ChannelLine
 
+_COLOURS = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 NODE_DIGITS = 8  # of a node's id: enough to tell them apart
 
 
@@ -42,6 +46,25 @@ def print_channels(channels: list[ChannelLine], namespace: str) -> None:
         numbers = (line.producers, line.consumers, line.events_published, line.events_delivered)
         table.add_row(cell(line.channel), cell(type_name(line.event_type)), *(f"{number:,}" for number in numbers))
     console().print(table)
+
+
+def print_report(report: Report) -> None:
+    """What the doctor found, and what to do."""
+    table = plain_table("", "check", "what was found")
+    left_out = [each for each in report.findings if each.state == "left out"]
+    for each in report.findings:
+        if each.state != "left out":
+            says = cell(each.says if not each.nodes else f"{', '.join(each.nodes)}: {each.says}")
+            if each.advice is not None:
+                says += Text("\n→ ", "cyan") + cell(each.advice, "cyan")
+            table.add_row(Text(each.state, _COLOURS[each.state]), cell(each.check), says)
+    for why in dict.fromkeys(each.says for each in left_out):
+        checks = ", ".join(each.check for each in left_out if each.says == why)
+        table.add_row(Text("left out", "dim"), "", cell(f"{checks}: {why}"))
+    out = console()
+    out.print(table)
+    states = Counter(each.state for each in report.findings)
+    out.print(f"\n{counted(states['problem'], 'problem')}, {counted(states['warning'], 'warning')}")
 
 
 def counted(number: int, what: str, plural: str = "s") -> str:
