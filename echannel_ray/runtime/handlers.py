@@ -25,7 +25,7 @@ class _Run(NamedTuple):
     """A run that is being handled."""
 
     events: Iterator[Any]  # those that have their turn yet
-    count: int
+    total: int
     weight: int
     handled: int  # the counters when it began
     failed: int
@@ -66,7 +66,7 @@ class FunctionMailbox(Mailbox):
         handled = self.counters.handled
         if run is None or handled != run.handled or self._cut:  # the second: it has just been counted
             return handled
-        begun = run.count - length_hint(run.events)
+        begun = run.total - length_hint(run.events)
         failed = self.counters.failed - run.failed
         return handled + max(0, (begun - 1) * run.weight - failed)
 
