@@ -6,7 +6,7 @@ import os
 
 from echannel_ray.doctor import judging
 from echannel_ray.doctor.findings import Finding, Report, problem
-from echannel_ray.doctor.machine import look
+from echannel_ray.doctor.machine import Facts, look
 from echannel_ray.errors import Disconnected, EChannelError
 
 _OF_A_RAY = ("nodes", "clocks", "wire version", "parts", "links", "channels")
@@ -38,7 +38,7 @@ def examine(namespace: str, address: str | None) -> Report:
     return Report(namespace=namespace, findings=findings)
 
 
-def _has_answered(node: str, facts: list[judging.Facts]) -> bool:
+def _has_answered(node: str, facts: list[Facts]) -> bool:
     return any(each.node == node[:16] for each in facts)
 
 

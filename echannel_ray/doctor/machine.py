@@ -154,8 +154,9 @@ def _loopback_problem() -> str | None:
 
 def _has_tokens() -> bool:
     try:
-        from ray._raylet import AuthenticationMode, get_authentication_mode
-
-        return bool(get_authentication_mode() == AuthenticationMode.TOKEN)
-    except ImportError:  # of a Ray without it
-        return False
+        from ray import _raylet
+    except ImportError:
+        return False  # which is told elsewhere
+    raylet: Any = _raylet  # compiled, so that type checkers see nothing of it
+    mode = getattr(raylet, "get_authentication_mode", None)  # Ray has no public name for it
+    return mode is not None and bool(mode() == raylet.AuthenticationMode.TOKEN)

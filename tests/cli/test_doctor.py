@@ -6,6 +6,7 @@ import json
 import os
 import platform
 from threading import Thread
+from typing import Any
 
 import pytest
 import ray
@@ -93,7 +94,7 @@ def test_a_socket_directory_that_others_may_enter(tmp_path, monkeypatch):
 def test_two_nodes_where_a_producer_waits(cluster_of_two):
     address, second = cluster_of_two
     channel = ec.channel("stuck")
-    reader = ray.remote(Reader).options(**on(second), num_cpus=0).remote(channel)
+    reader: Any = ray.remote(Reader).options(**on(second), num_cpus=0).remote(channel)
     ray.get(reader.ready.remote())
     with channel.producer() as producer:
         publishing = Thread(target=lambda: [producer.publish(bytes(1 << 20)) for _ in range(20)], daemon=True)
