@@ -1,0 +1,89 @@
+"""All there is to say of one channel: its definition, its counters, and who is there."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from echannel_ray.actors import bootstrap
+from echannel_ray.errors import ChannelDeleted, EChannelError
+from echannel_ray.options import packing_of, retention_of
+from echannel_ray.overview.reading import ChannelLine, ask_part, read_line
+from echannel_ray.protocol.messages import Definition, Directory, GetMembership, LookUpChannel, Membership
+from echannel_ray.protocol.naming import slot_of
+
+
+class Group(BaseModel):
+    """Consumers that share a channel's events."""
+
+    name: str
+    channel: str  # which may be a derived one
+    members: dict[str, int] = Field(default_factory=dict)  # by node
+
+
+class ChannelDetails(ChannelLine):
+    """One channel."""
+
+    namespace: str
+    fields: dict[str, str] | None = None  # names and types; None is untyped
+    packing: dict[str, Any] = Field(default_factory=dict)
+    retention: dict[str, Any] | None = None  # None keeps nothing
+    logs: dict[str, int] = Field(default_factory=dict)  # of a retained channel, by node
+    groups: list[Group] = Field(default_factory=list)
+
+
+def read_details(namespace: str, channel: str) -> ChannelDetails:
+    """The channel; an error that names others where there is none of that name."""
+    manager, definition = _found(namespace, channel)
+    membership: Membership = ask_part(manager, "request", 0, 0, GetMembership(channel, definition.incarnation))
+    line = read_line(manager, definition)
+    if line is None:
+        raise ChannelDeleted(f"channel {channel!r} was deleted in this moment", channel=channel)
+    retention = retention_of(definition.options)
+    logs = Counter(f"{log.node:016x}" for log in membership.logs)
+    return ChannelDetails.model_validate(
+        {
+            **line.model_dump(),
+            "namespace": namespace,
+            "fields": dict(definition.type_schema["fields"]) if definition.type_schema else None,
+            "packing": asdict(packing_of(definition.options)),
+            "retention": None if retention is None else asdict(retention),
+            "logs": dict(sorted(logs.items())),
+            "groups": groups_of(channel, membership),
+        }
+    )
+
+
+def groups_of(channel: str, membership: Membership) -> list[Group]:
+    """The groups of a channel and of what is derived from it, by name."""
+    groups: dict[tuple[str, str], Group] = {}
+    for each in membership.consumers:
+        if each.group is not None:
+            consumed = f"{channel}~{each.derived[:12]}" if each.derived else channel
+            group = groups.setdefault((each.group, consumed), Group(name=each.group, channel=consumed))
+            node = f"{each.node:016x}"
+            group.members[node] = group.members.get(node, 0) + 1
+    return [groups[key] for key in sorted(groups)]
+
+
+def _found(namespace: str, channel: str) -> tuple[str, Definition]:
+    """The channel's manager, and its definition."""
+    server = bootstrap.name_server_name(namespace)
+    try:
+        directory: Directory = ask_part(server, "directory")
+    except LookupError:
+        raise EChannelError(
+            f"no process has joined namespace {namespace!r} yet, so it has no channels: is another one meant?",
+            namespace=namespace,
+        ) from None
+    manager = directory.managers[slot_of(channel, len(directory.managers))]
+    definition: Definition | None = ask_part(manager, "request", 0, 0, LookUpChannel(channel))
+    if definition is not None:
+        return manager, definition
+    near = difflib.get_close_matches(channel, ask_part(server, "status")["channels"], 3)
+    meant = f"did you mean {' or '.join(map(repr, near))}?" if near else "`echannel channels` lists those that are"
+    raise EChannelError(f"there is no channel {channel!r} in namespace {namespace!r}: {meant}", channel=channel)
