@@ -14,7 +14,7 @@ WIRE_VERSION = 3
 RAY_NAMESPACE = "echannel_ray"
 
 MAX_NAME_LENGTH = 255
-_NAME = re.compile(r"[^\x00-\x1f\x7f/]+(/[^\x00-\x1f\x7f/]+)*\Z")
+_NAME = re.compile(r"[^\x00-\x1f\x7f/\ud800-\udfff]+(/[^\x00-\x1f\x7f/\ud800-\udfff]+)*\Z")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]+\Z")
 
 

@@ -10,6 +10,7 @@ import typer
 from echannel_ray.cli.events import publish, tap
 from echannel_ray.cli.looking import channels, doctor, status
 from echannel_ray.cli.programs import bench, demo
+from echannel_ray.cli.serving import serve
 
 app = typer.Typer(
     name="echannel",
@@ -19,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (status, channels, tap, publish, doctor, bench, demo):
+for command in (status, channels, tap, publish, doctor, bench, serve, demo):
     app.command()(command)
 
 

@@ -30,7 +30,7 @@ def running_ray(address: str | None) -> Iterator[None]:
         raise Disconnected(f"no running Ray found: {_HOW}") from error
     except (RuntimeError, ValueError, OSError) as error:
         raise Disconnected(
-            f"could not join the Ray at {wanted!r}: {_first_line(error)}. For another one, {_HOW}"
+            f"could not join the Ray at {wanted!r}: {first_line(error)}. For another one, {_HOW}"
         ) from error
     try:
         # Ray prints what goes wrong anywhere in the cluster on standard output, which is for our answer.
@@ -58,5 +58,6 @@ def _check(address: str) -> None:
         raise Disconnected(f"no running Ray found at {address!r} ({error}): {_HOW}") from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What there is to say of an error of Ray's in one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,96 @@
+"""What the page's server and the process that looks at the namespace say to each other: JSON behind its length."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from echannel_ray.page.picture import Picture
+
+_LENGTH: Final = struct.Struct("<I")
+LENGTH_BYTES: Final = _LENGTH.size
+
+
+class Look(msgspec.Struct, tag=True):
+    """Read the namespace once."""
+
+    call: int
+    afresh: bool = False  # there was a pause: what was counted before says nothing of rates
+
+
+class OpenTap(msgspec.Struct, tag=True):
+    """Send events of a channel as they come, until `CloseTap`."""
+
+    call: int
+    channel: str
+    rate: float  # events in a second, from each producer
+
+
+class CloseTap(msgspec.Struct, tag=True):
+    """Enough."""
+
+    call: int
+
+
+class Joined(msgspec.Struct, tag=True):
+    """It is in the cluster, and can be asked."""
+
+
+class Seen(msgspec.Struct, tag=True):
+    """The answer to `Look`."""
+
+    call: int
+    picture: Picture
+
+
+class Tapped(msgspec.Struct, tag=True):
+    """One event, or the news that the tap is open (without an event)."""
+
+    call: int
+    producer: str = ""
+    sequence: int = 0
+    published_at: float = 0.0
+    text: str = ""
+    missed: int = 0  # events before it that were sampled, and are not shown: there were too many
+
+
+class Failed(msgspec.Struct, tag=True):
+    """It can't be; of call 0, nothing can be."""
+
+    call: int
+    reason: str
+
+
+Question = Look | OpenTap | CloseTap
+Answer = Joined | Seen | Tapped | Failed
+
+_questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Question)
+_answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
+
+
+def packed(message: Question | Answer) -> bytes:
+    """As it is sent."""
+    body = msgspec.json.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+def length_of(head: bytes) -> int:
+    """How many bytes follow the first four."""
+    length: int = _LENGTH.unpack(head)[0]
+    return length
+
+
+def question(body: bytes) -> Question:
+    """What the server asks."""
+    return _questions.decode(body)
+
+
+def answer(body: bytes) -> Answer:
+    """What it is told."""
+    return _answers.decode(body)
+
+
+Send = Callable[[Answer], Any]

@@ -1,0 +1,111 @@
+"""The process that looks at a namespace for the page's server: the only one of the two that is in Ray.
+
+A driver ends when the Ray that it joined does. The server is to say so and to wait for the next Ray, so it is another
+process, which starts this one anew: `python -m echannel_ray.page.looker FD NAMESPACE [ADDRESS]`, FD being a socket.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from echannel_ray.errors import EChannelError
+from echannel_ray.overview.joining import first_line, running_ray
+from echannel_ray.page import frames
+from echannel_ray.page.painting import Painter
+from echannel_ray.page.picture import Picture
+
+_MAX_WAITING: Final = 1000  # answers; beyond that events of taps are left out
+_END = b""
+
+
+class Looker:
+    """One per server: answers its questions, each on a thread."""
+
+    def __init__(self, connection: socket.socket, namespace: str) -> None:
+        self._connection = connection
+        self._namespace = namespace
+        self._painter = Painter()
+        self._outgoing: queue.Queue[bytes] = queue.Queue(_MAX_WAITING)
+        self._pool = ThreadPoolExecutor(max_workers=64)
+        threading.Thread(target=self._write, name="looker-writer", daemon=True).start()
+
+    def send(self, answer: frames.Answer) -> None:
+        """Send it, sooner or later."""
+        self._outgoing.put(frames.packed(answer))
+
+    def offer(self, answer: frames.Answer) -> bool:
+        """Send it, unless too much waits already: who consumes events must not wait for who looks at them."""
+        try:
+            self._outgoing.put_nowait(frames.packed(answer))
+        except queue.Full:
+            return False
+        return True
+
+    def serve(self) -> None:
+        """Until the server is gone."""
+        from echannel_ray.page.tapping import Taps  # which imports the public API
+
+        taps = Taps(self._namespace, self.offer, self.send)
+        self.send(frames.Joined())
+        reader = self._connection.makefile("rb")
+        while len(head := reader.read(frames.LENGTH_BYTES)) == frames.LENGTH_BYTES:
+            question = frames.question(reader.read(frames.length_of(head)))
+            if isinstance(question, frames.Look):
+                self._pool.submit(self._look, question)
+            elif isinstance(question, frames.OpenTap):
+                self._pool.submit(taps.run, question)
+            else:
+                taps.close(question.call)
+        taps.close_all()
+
+    def say_last(self, answer: frames.Answer) -> None:
+        """Send this, and nothing after it."""
+        self.send(answer)
+        self._outgoing.put(_END)
+        self._outgoing.join()
+
+    def _look(self, question: frames.Look) -> None:
+        try:
+            if question.afresh:
+                self._painter = Painter()
+            self.send(frames.Seen(question.call, self._picture()))
+        except Exception as error:  # whatever Ray may raise: the page shows it
+            self.send(frames.Failed(question.call, first_line(error)))
+
+    def _picture(self) -> Picture:
+        from echannel_ray.overview.reading import read_channels, read_status
+
+        began = time.monotonic()
+        status = read_status(self._namespace)
+        lines = read_channels(self._namespace) if status.managers else []
+        now = time.monotonic()
+        return self._painter.paint(status, lines, now, time.time(), now - began)
+
+    def _write(self) -> None:
+        while (packed := self._outgoing.get()) != _END:
+            try:
+                self._connection.sendall(packed)
+            except OSError:
+                pass  # the server is gone, which `serve` notices
+            self._outgoing.task_done()
+        self._outgoing.task_done()
+
+
+def main(number: str, namespace: str, address: str | None = None) -> None:
+    """Join the Ray, and answer."""
+    looker = Looker(socket.socket(fileno=int(number)), namespace)
+    try:
+        with running_ray(address):
+            looker.serve()
+    except EChannelError as error:
+        looker.say_last(frames.Failed(0, str(error)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,158 @@
+"""The server's side of the process that looks at the namespace: starts it, asks it, and starts it anew when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from typing import Final
+
+from echannel_ray.errors import Disconnected
+from echannel_ray.page import frames
+from echannel_ray.page.picture import Picture
+
+logger = logging.getLogger(__name__)
+
+_ANSWER_SECONDS: Final = 30.0  # a round of thousands of channels takes some; then it hangs, and is ended
+_LEAVE_SECONDS: Final = 5.0
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 10.0
+_MAX_WAITING: Final = 200  # events of one tap
+
+
+class Telescope:
+    """One per server. Whatever it is asked raises `Disconnected` while there is nobody to answer."""
+
+    def __init__(self, namespace: str, address: str | None) -> None:
+        self._command = [sys.executable, "-m", "echannel_ray.page.looker"]
+        self._arguments = [namespace, *([address] if address else [])]
+        self._calls = itertools.count(1)
+        self._waiting: dict[int, asyncio.Queue[frames.Answer]] = {}
+        self._writer: asyncio.StreamWriter | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self.problem = "joining Ray"  # why there is nobody to answer
+        self.has_joined = False  # at least once
+
+    @property
+    def pid(self) -> int:
+        """Of the process that looks; 0 while there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    async def run(self) -> None:
+        """Keep one running, until cancelled."""
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            joined = False
+            try:
+                joined = await self._run_once()
+            finally:
+                self._lost()
+            pause = _FIRST_PAUSE_SECONDS if joined else min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(pause)
+
+    async def look(self, afresh: bool) -> Picture:
+        """The namespace now."""
+        call = next(self._calls)
+        with self._asked(call, frames.Look(call, afresh)) as answers:
+            try:
+                answer = await asyncio.wait_for(answers.get(), _ANSWER_SECONDS)
+            except (asyncio.TimeoutError, TimeoutError):
+                self._end_process()
+                raise Disconnected(f"the namespace did not answer within {_ANSWER_SECONDS:g} s") from None
+            if isinstance(answer, frames.Seen):
+                return answer.picture
+            raise Disconnected(answer.reason if isinstance(answer, frames.Failed) else "an answer to something else")
+
+    async def tap(self, channel: str, rate: float) -> AsyncGenerator[frames.Tapped, None]:
+        """Events as they come; the first has no text, and says that it is open."""
+        call = next(self._calls)
+        with self._asked(call, frames.OpenTap(call, channel, rate)) as answers:
+            try:
+                while isinstance(answer := await answers.get(), frames.Tapped):
+                    yield answer
+                raise Disconnected(answer.reason if isinstance(answer, frames.Failed) else "it has ended")
+            finally:
+                self._ask(frames.CloseTap(call))
+
+    # ---- the process ----
+
+    async def _run_once(self) -> bool:
+        """One of them, until it ends; whether it had joined."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [*self._command, str(theirs.fileno()), *self._arguments],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # Ray's own complaints; what there is to say comes as `Failed`
+                start_new_session=True,  # Ctrl-C is for the server, which ends it
+            )
+        reader, writer = await asyncio.open_connection(sock=ours)
+        joined = False
+        try:
+            while True:
+                head = await reader.readexactly(frames.LENGTH_BYTES)
+                answer = frames.answer(await reader.readexactly(frames.length_of(head)))
+                if isinstance(answer, frames.Joined):
+                    self._writer, joined, self.has_joined = writer, True, True
+                elif isinstance(answer, frames.Failed) and answer.call == 0:
+                    self.problem = answer.reason
+                elif not isinstance(answer, frames.Joined) and (queue := self._waiting.get(answer.call)) is not None:
+                    _put(queue, answer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            if joined:
+                self.problem = "the Ray that was looked at has ended"
+            return joined
+        finally:
+            self._writer = None
+            writer.close()  # at which it leaves
+            await asyncio.shield(asyncio.to_thread(self._wait_for_process))
+
+    def _wait_for_process(self) -> None:
+        if self._process is not None:
+            try:
+                self._process.wait(_LEAVE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._end_process()
+                self._process.wait()
+
+    def _end_process(self) -> None:
+        if self._process is not None:
+            self._process.kill()  # it keeps nothing: it is a consumer at most, and is let go of
+
+    def _lost(self) -> None:
+        logger.debug("nobody looks at the namespace: %s", self.problem)
+        for call, queue in self._waiting.items():
+            _put(queue, frames.Failed(call, self.problem))
+
+    # ---- asking ----
+
+    @contextlib.contextmanager
+    def _asked(self, call: int, question: frames.Question) -> Iterator[asyncio.Queue[frames.Answer]]:
+        if self._writer is None:
+            raise Disconnected(self.problem)
+        answers = self._waiting[call] = asyncio.Queue[frames.Answer](_MAX_WAITING)
+        try:
+            self._ask(question)
+            yield answers
+        finally:
+            del self._waiting[call]
+
+    def _ask(self, question: frames.Question) -> None:
+        if self._writer is not None:
+            self._writer.write(frames.packed(question))
+
+
+def _put(queue: asyncio.Queue[frames.Answer], answer: frames.Answer) -> None:
+    """What is too much for a viewer who reads slowly is left out; that it is over is told."""
+    if queue.full():
+        if isinstance(answer, frames.Tapped):
+            return
+        queue.get_nowait()
+    queue.put_nowait(answer)

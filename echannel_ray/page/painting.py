@@ -1,0 +1,177 @@
+"""From what was read of a namespace, round after round, to what a viewer is shown. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from echannel_ray.models import ChannelStats, ConcentratorPart, Manager, Part, Status
+from echannel_ray.overview.reading import ChannelLine
+from echannel_ray.overview.topology import Edge as Link
+from echannel_ray.overview.topology import NodeSpot, parent_of, topology_of, with_derived
+from echannel_ray.page.metering import Meter
+from echannel_ray.page.picture import Branch, Edge, NodeRow, PartRow, Picture, Row
+from echannel_ray.protocol.latencies import BOUNDS_SECONDS, quantile
+
+_BOUNDS: Final = (*BOUNDS_SECONDS, math.inf)
+
+
+class Painter:
+    """Has the counters of the round before, from which rates come. Clear it when there was a pause."""
+
+    def __init__(self) -> None:
+        self._meter = Meter()
+
+    def paint(
+        self, status: Status, lines: Sequence[ChannelLine], now: float, wall: float, round_seconds: float
+    ) -> Picture:
+        """The picture of this round; `now` is of a monotonic clock."""
+        topology = topology_of(status, lines)
+        links = defaultdict(list)
+        for link in topology.edges:
+            links[link.channel].append(link)
+        rows = [self._row(line, links, now) for line in lines]
+        self._meter.end_round()
+        return Picture(
+            namespace=status.namespace,
+            at=wall,
+            round_seconds=round_seconds,
+            nodes=[_node(spot) for spot in topology.nodes],
+            parts=_parts(status),
+            rows=rows,
+        )
+
+    def _row(self, line: ChannelLine, links: dict[str, list[Link]], now: float) -> Row:
+        own, *derived = with_derived(line)
+        published_rate = self._rate(own, "published", own.events_published, now)
+        dropped_rate = self._rate(own, "dropped", own.events_dropped, now)
+        blocked_share = self._blocked_share(own, now)
+        p50, p99 = self._latencies(own, now)
+        degrees = line.packing_degree.values()
+        return Row(
+            channel=line.channel,
+            event_type=(line.event_type or "").rpartition(":")[2] or None,
+            producers=line.producers,
+            consumers=sum(each.consumers for each in (own, *derived)),
+            published=line.events_published,
+            delivered=line.events_delivered,
+            published_rate=published_rate,
+            delivered_rate=self._rate(own, "delivered", own.events_delivered, now),
+            bytes_rate=self._rate(own, "bytes", own.bytes_published, now),
+            dropped_rate=dropped_rate,
+            dropped=line.events_dropped,
+            drops=line.dropped,
+            failed=line.events_failed,
+            lag=line.consumer_lag_events,
+            queue=line.queue_depth,
+            group_lag=line.lag,
+            p50=p50,
+            p99=p99,
+            packing=round(sum(degrees) / len(degrees), 1) if degrees else None,
+            blocked=line.blocked_producers,
+            blocked_share=blocked_share,
+            saved_bytes=sum(each.saved_bytes for each in derived),
+            retained_bytes=line.retained_bytes,
+            level=level(line, published_rate, dropped_rate, blocked_share),
+            edges=self._edges(links[line.channel], now),
+            branches=[self._branch(each, line, links, now) for each in derived],
+        )
+
+    def _branch(self, derived: ChannelStats, line: ChannelLine, links: dict[str, list[Link]], now: float) -> Branch:
+        return Branch(
+            channel=derived.channel,
+            parent=parent_of(derived, line),
+            modulator=derived.modulator or "",
+            producers=derived.producers,
+            consumers=derived.consumers,
+            in_rate=self._rate(derived, "in", derived.events_in, now),
+            out_rate=self._rate(derived, "out", derived.events_out, now),
+            events_in=derived.events_in,
+            events_out=derived.events_out,
+            saved_bytes=derived.saved_bytes,
+            errors=derived.modulator_errors,
+            edges=self._edges(links[derived.channel], now),
+        )
+
+    def _edges(self, links: list[Link], now: float) -> list[Edge]:
+        found = []
+        for link in links:
+            rate = _rounded(self._meter.rate((link.channel, link.node, link.kind), link.events, now))
+            found.append(Edge(link.kind, link.node, link.ends, rate, link.blocked_producers, link.queue_depth))
+        return found
+
+    def _rate(self, stats: ChannelStats, what: str, value: float, now: float) -> float | None:
+        return _rounded(self._meter.rate((stats.channel, what), value, now))
+
+    def _blocked_share(self, stats: ChannelStats, now: float) -> float | None:
+        blocked = self._meter.rate((stats.channel, "blocked"), stats.blocked_milliseconds / 1000, now)
+        if blocked is None or not stats.producers:
+            return None
+        return round(min(1.0, blocked / stats.producers), 3)
+
+    def _latencies(self, stats: ChannelStats, now: float) -> tuple[float | None, float | None]:
+        """Of the events since the round before."""
+        counts = {float(name): (name, count) for name, count in stats.latency.items()}
+        grown = {}
+        for bound in _BOUNDS:  # also those without samples, so that the first is one more
+            name, count = counts.get(bound, ("", 0))
+            grown[name] = self._meter.rate((stats.channel, bound), count, now) or 0.0
+        return _precise(quantile(grown, 0.5)), _precise(quantile(grown, 0.99))
+
+
+def level(
+    stats: ChannelStats, published_rate: float | None, dropped_rate: float | None, blocked_share: float | None
+) -> str:
+    """How a channel is, the worst first: producers wait, events are dropped, consumers are more than a second of events
+    behind, or all is well.
+    """
+    if stats.blocked_producers or (blocked_share or 0) >= 0.05:
+        return "blocked"
+    if dropped_rate:
+        return "dropping"
+    a_second = (published_rate or 0) * max(1, stats.consumers)
+    if stats.consumer_lag_events > max(100, a_second):
+        return "behind"
+    return "flowing" if published_rate else "idle"
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 1)
+
+
+def _precise(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
+
+
+def _node(spot: NodeSpot) -> NodeRow:
+    return NodeRow(spot.node, spot.alive, spot.joined, spot.suspected, spot.processes, spot.restarts, spot.error)
+
+
+def _parts(status: Status) -> list[PartRow]:
+    rows = [_part("name server", status.name_server, "")]
+    rows += [_part("manager", each, _duty(each)) for each in status.managers]
+    rows += [
+        _part("concentrator", each, _traffic(each), len(each.suspected_endpoints)) for each in status.concentrators
+    ]
+    return rows
+
+
+def _part(kind: str, part: Part, facts: str, suspected: int = 0) -> PartRow:
+    return PartRow(kind, part.name, part.node_id[:16], part.pid, part.restarts, part.error, facts, suspected)
+
+
+def _duty(manager: Manager) -> str:
+    return f"{len(manager.channels):,} channels" + (f", {manager.state}" if manager.state != "serving" else "")
+
+
+def _traffic(hub: ConcentratorPart) -> str:
+    facts = [f"{hub.endpoints:,} processes", f"{hub.peers:,} peers"]
+    told = {
+        "bytes queued": hub.queued_bytes,
+        "malformed frames": hub.malformed_frames,
+        "refused links": hub.refused_links,
+        "dropped frames": hub.dropped_frames,
+    }
+    return ", ".join(facts + [f"{number:,} {what}" for what, number in told.items() if number])

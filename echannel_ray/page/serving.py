@@ -1,0 +1,102 @@
+"""Runs the server until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from echannel_ray.errors import EChannelError
+from echannel_ray.page.access import Access, new_token, token_from
+from echannel_ray.page.looking import Telescope
+from echannel_ray.page.server import Page
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for on the command line."""
+
+    namespace: str
+    address: str | None
+    host: str
+    port: int
+    allowed_hosts: Sequence[str] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def serve(wanted: Wanted, started: Callable[[str, bool], None]) -> None:
+    """Serve the page until SIGTERM or Ctrl-C. `started` gets the URL when it can be opened, which has the token where
+    nobody gave one, and whether others can read along.
+    """
+    if asyncio.run(_serve(wanted, started)) == signal.SIGINT:
+        raise KeyboardInterrupt
+
+
+async def _serve(wanted: Wanted, started: Callable[[str, bool], None]) -> int:
+    given = token_from(os.environ)
+    token = given or new_token()
+    tls = _tls(wanted)
+    page = Page(
+        Access(token, [*wanted.allowed_hosts, wanted.host]),
+        Telescope(wanted.namespace, wanted.address),
+        is_secure=tls is not None,
+    )
+    runner = web.AppRunner(page.application(), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, wanted.host, wanted.port, ssl_context=tls)
+        try:
+            await site.start()
+        except OSError as error:
+            raise EChannelError(
+                f"can't listen at {wanted.host}:{wanted.port} ({error.strerror}): choose another --port, or 0 for any"
+            ) from error
+        port = runner.addresses[0][1]
+        host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
+        url = f"{'http' if tls is None else 'https'}://{host}:{port}/"
+        ended = _ended()
+        started(url if given else f"{url}?{urlencode({'token': token})}", tls is None and not _is_loopback(wanted.host))
+        return await ended
+    finally:
+        await runner.cleanup()
+
+
+def _ended() -> asyncio.Future[int]:
+    """Which signal has come."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def end(number: int) -> None:
+        if not ended.done():
+            ended.set_result(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end, number)
+    return ended
+
+
+def _tls(wanted: Wanted) -> ssl.SSLContext | None:
+    if wanted.certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(wanted.certificate, wanted.key)
+    except (OSError, ssl.SSLError) as error:
+        raise EChannelError(f"the certificate and key in {wanted.certificate} can't be used: {error}") from error
+    return context
+
+
+def _is_loopback(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"

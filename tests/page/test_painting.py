@@ -1,0 +1,116 @@
+"""From counters to what is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from echannel_ray.models import ChannelStats, ConcentratorPart, Part
+from echannel_ray.page.metering import Meter
+from echannel_ray.page.painting import Painter, level
+from tests.page.made import FIRST, SECOND, line, painted, status
+
+
+def test_rates_are_of_the_time_between_two_rounds():
+    painter = Painter()
+    first = painted([line(events_published=100, events_delivered=90, bytes_published=10)], 1.0, painter).rows[0]
+    assert (first.published_rate, first.delivered_rate, first.published) == (None, None, 100)
+    second = painted([line(events_published=300, events_delivered=290, bytes_published=1010)], 3.0, painter).rows[0]
+    assert (second.published_rate, second.delivered_rate, second.bytes_rate) == (100, 100, 500)
+    assert [(edge.kind, edge.node, edge.rate) for edge in second.edges] == [
+        ("produces", FIRST, 100.0),
+        ("consumes", SECOND, 100.0),
+    ]
+
+
+def test_a_node_that_did_not_answer_makes_no_traffic():
+    meter = Meter()
+    rates = []
+    for at, value in enumerate([100, 200, 50, 50, 400]):  # half of it was missing in two rounds
+        rates.append(meter.rate("x", value, at))
+        meter.end_round()
+    assert rates == [None, 100, None, None, pytest.approx(200 / 3)]
+
+
+def test_a_process_that_was_lost_for_good_is_no_longer_waited_for():
+    meter = Meter()
+    found = {}
+    for at in range(30):
+        found[at] = meter.rate("x", 1000 if at < 5 else 10 * at, at)
+        meter.end_round()
+    assert found[4] == 0
+    assert found[8] is None
+    assert found[29] == 10
+
+
+def test_what_was_not_asked_for_is_forgotten():
+    meter = Meter()
+    meter.rate("x", 1, 1.0)
+    meter.end_round()
+    meter.end_round()
+    assert meter.rate("x", 2, 2.0) is None
+
+
+def test_latency_is_that_of_the_last_round():
+    painter = Painter()
+    painted([line(latency={"0.001": 1000})], 1.0, painter)
+    row = painted([line(latency={"0.001": 1000, "1": 98, "2": 2})], 2.0, painter).rows[0]
+    assert row.p50 is not None
+    assert 0.5 <= row.p50 <= 1
+    assert row.p99 is not None
+    assert 1 < row.p99 <= 2
+    assert painted([line(latency={"0.001": 1000, "1": 98, "2": 2})], 3.0, painter).rows[0].p50 is None
+
+
+@pytest.mark.parametrize(
+    ("counters", "rates", "expected"),
+    [
+        ({}, (0.0, 0.0, 0.0), "idle"),
+        ({}, (None, None, None), "idle"),
+        ({}, (5.0, 0.0, 0.0), "flowing"),
+        ({"consumer_lag_events": 90}, (5.0, 0.0, 0.0), "flowing"),
+        ({"consumer_lag_events": 200}, (5.0, 0.0, 0.0), "behind"),
+        ({"consumer_lag_events": 5_000}, (4000.0, 0.0, 0.0), "behind"),
+        ({"consumer_lag_events": 5_000, "consumers": 2}, (4000.0, 0.0, 0.0), "flowing"),
+        ({"consumer_lag_events": 200}, (5.0, 1.0, 0.0), "dropping"),
+        ({"blocked_producers": 1}, (5.0, 1.0, 0.0), "blocked"),
+        ({}, (5.0, 0.0, 0.3), "blocked"),
+    ],
+)
+def test_levels(counters, rates, expected):
+    assert level(ChannelStats(channel="trades", **counters), *rates) == expected
+
+
+def test_what_is_derived_is_a_tree():
+    derived = {
+        "k2": ChannelStats(
+            channel="trades~2", parent="trades~1", modulator="B", consumers=1, events_in=4, events_out=2
+        ),
+        "k1": ChannelStats(channel="trades~1", parent="", modulator="A", saved_bytes=900, modulator_errors=3),
+    }
+    row = painted([line(derived=derived, packing_degree={"x": 1.0, "y": 4.0})]).rows[0]
+    assert [(each.channel, each.parent, each.modulator) for each in row.branches] == [
+        ("trades~1", "trades", "A"),
+        ("trades~2", "trades~1", "B"),
+    ]
+    assert (row.branches[0].errors, row.saved_bytes, row.consumers, row.packing) == (3, 900, 2, 2.5)
+
+
+def test_parts_and_nodes():
+    told = status(
+        name_server=Part(name="n:name-server", error="TimeoutError: no answer"),
+        concentrators=[
+            ConcentratorPart(
+                name=f"n:concentrator-{FIRST}", pid=9, node_id=FIRST + "0" * 40, restarts=2, endpoints=3,
+                suspected_endpoints=["1"], queued_bytes=2048,
+            )
+        ],
+    )  # fmt: skip
+    picture = Painter().paint(told, [], 1.0, 1.0, 0.1)
+    server, manager, hub = picture.parts
+    assert (server.kind, server.error) == ("name server", "TimeoutError: no answer")
+    assert (manager.kind, manager.facts) == ("manager", "1 channels")
+    assert (hub.restarts, hub.suspected, hub.facts) == (2, 1, "3 processes, 0 peers, 2,048 bytes queued")
+    assert [(node.node, node.alive, node.joined) for node in picture.nodes] == [
+        (FIRST, True, True),
+        (SECOND, True, True),
+    ]
