@@ -5,6 +5,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 # The package as installed, made of links, for tools that don't ask setuptools where `package-dir` puts its folders.
 TREE := build/tree
+# What the container image of k8s/Dockerfile has: a part of the lock, without what tests and benchmarks need.
+IMAGE_EXTRAS := pod native arrow serve tracing
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -53,6 +55,9 @@ bench: $(READY) ## the benchmarks, half an hour; ONLY="name name" runs some of t
 lock: $(READY) ## pin again what pyproject.toml asks for, for all supported versions of Python; UPGRADE=1 takes newer ones
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --all-extras --generate-hashes \
 		--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 $(IMAGE_EXTRAS:%=--extra %) --generate-hashes \
+		--custom-compile-command "make lock" --constraint requirements.lock \
+		--output-file k8s/requirements.lock pyproject.toml
 
 clean: ## remove what these targets have made
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
