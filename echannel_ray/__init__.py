@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from echannel_ray.errors import ModulatorFailed as ModulatorFailed
     from echannel_ray.errors import ModulatorQuarantined as ModulatorQuarantined
     from echannel_ray.errors import ModulatorRefused as ModulatorRefused
+    from echannel_ray.errors import NoSuchChannel as NoSuchChannel
     from echannel_ray.errors import NotAuthorised as NotAuthorised
     from echannel_ray.errors import NotSerialisable as NotSerialisable
     from echannel_ray.errors import Overloaded as Overloaded
@@ -69,8 +70,8 @@ _HOMES = {
     "event_code": ("Ecode", "ecode"),
     "errors": (
         "ChannelDeleted", "Closed", "DeliveryFailed", "Disconnected", "EChannelError", "EventsMissing", "InvalidName",
-        "MasterLost", "ModulatorFailed", "ModulatorQuarantined", "ModulatorRefused", "NotAuthorised", "NotSerialisable",
-        "Overloaded", "ServiceNotGranted", "StaleVersion", "TypeMismatch", "VersionMismatch",
+        "MasterLost", "ModulatorFailed", "ModulatorQuarantined", "ModulatorRefused", "NoSuchChannel", "NotAuthorised",
+        "NotSerialisable", "Overloaded", "ServiceNotGranted", "StaleVersion", "TypeMismatch", "VersionMismatch",
     ),
     "records.generic": ("Record",),
     "modulation.admission": ("Admission",),

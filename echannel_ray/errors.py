@@ -89,6 +89,10 @@ class ChannelDeleted(EChannelError):
     """The channel was deleted, by this process or another (`.channel`)."""
 
 
+class NoSuchChannel(EChannelError, LookupError):
+    """The caller looked for a channel that nobody has created (`.channel`, `.namespace`)."""
+
+
 class Closed(EChannelError):
     """The caller used a producer, subscription or session after it was closed (`.what`)."""
 

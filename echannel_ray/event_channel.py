@@ -129,15 +129,7 @@ class EventChannel:
 
         session = self._session()
         answer = session.endpoint.requests.ask(messages.GetChannelStats(self._name, self._defined().incarnation))
-        derived = {
-            f"{self._name}~{key[:12]}": {
-                **counters,
-                "channel": f"{self._name}~{key[:12]}",
-                "producers": answer.get("producers", 0),  # all have its modulator
-            }
-            for key, counters in answer.get("derived", {}).items()
-        }
-        stats = ChannelStats.model_validate({**answer, "channel": self._name, "derived": derived})
+        stats = ChannelStats.of(self._name, answer)
         return stats.derived.get(self.name, ChannelStats(channel=self.name)) if self._chain else stats
 
     def delete(self) -> None:

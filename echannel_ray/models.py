@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from echannel_ray.protocol.latencies import quantile
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Part(BaseModel):
@@ -113,6 +116,19 @@ class ChannelStats(BaseModel):
     saved_bytes: int = 0  # of a derived channel: of events that its modulator kept from travelling
     modulator_errors: int = 0  # of a derived channel: what its modulator raised
     nodes: dict[str, NodeShare] = Field(default_factory=dict)  # by the first 16 digits of the node's id
+
+    @classmethod
+    def of(cls, channel: str, counters: dict[str, Any], **more: Any) -> Self:
+        """What a manager tells of a channel, with derived channels by their names."""
+        derived = {
+            f"{channel}~{key[:12]}": {
+                **each,
+                "channel": f"{channel}~{key[:12]}",
+                "producers": counters.get("producers", 0),  # all have its modulator
+            }
+            for key, each in counters.get("derived", {}).items()
+        }
+        return cls.model_validate({**counters, "channel": channel, "derived": derived, **more})
 
     @computed_field  # type: ignore[prop-decorator]
     @property

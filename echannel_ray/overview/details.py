@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from echannel_ray.actors import bootstrap
-from echannel_ray.errors import ChannelDeleted, EChannelError
 from echannel_ray.options import packing_of, retention_of
-from echannel_ray.overview.reading import ChannelLine, ask_part, read_line
-from echannel_ray.protocol.messages import Definition, Directory, GetMembership, LookUpChannel, Membership
-from echannel_ray.protocol.naming import slot_of
+from echannel_ray.overview.reading import ChannelLine, ask_part, find_channel, read_line
+from echannel_ray.protocol.messages import GetMembership, Membership
 
 
 class Group(BaseModel):
@@ -38,11 +34,9 @@ class ChannelDetails(ChannelLine):
 
 def read_details(namespace: str, channel: str) -> ChannelDetails:
     """The channel; an error that names others where there is none of that name."""
-    manager, definition = _found(namespace, channel)
+    manager, definition = find_channel(namespace, channel)
     membership: Membership = ask_part(manager, "request", 0, 0, GetMembership(channel, definition.incarnation))
     line = read_line(manager, definition)
-    if line is None:
-        raise ChannelDeleted(f"channel {channel!r} was deleted in this moment", channel=channel)
     retention = retention_of(definition.options)
     logs = Counter(f"{log.node:016x}" for log in membership.logs)
     return ChannelDetails.model_validate(
@@ -68,22 +62,3 @@ def groups_of(channel: str, membership: Membership) -> list[Group]:
             node = f"{each.node:016x}"
             group.members[node] = group.members.get(node, 0) + 1
     return [groups[key] for key in sorted(groups)]
-
-
-def _found(namespace: str, channel: str) -> tuple[str, Definition]:
-    """The channel's manager, and its definition."""
-    server = bootstrap.name_server_name(namespace)
-    try:
-        directory: Directory = ask_part(server, "directory")
-    except LookupError:
-        raise EChannelError(
-            f"no process has joined namespace {namespace!r} yet, so it has no channels: is another one meant?",
-            namespace=namespace,
-        ) from None
-    manager = directory.managers[slot_of(channel, len(directory.managers))]
-    definition: Definition | None = ask_part(manager, "request", 0, 0, LookUpChannel(channel))
-    if definition is not None:
-        return manager, definition
-    near = difflib.get_close_matches(channel, ask_part(server, "status")["channels"], 3)
-    meant = f"did you mean {' or '.join(map(repr, near))}?" if near else "`echannel channels` lists those that are"
-    raise EChannelError(f"there is no channel {channel!r} in namespace {namespace!r}: {meant}", channel=channel)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from echannel_ray.actors import bootstrap
-from echannel_ray.errors import ChannelDeleted
+from echannel_ray.errors import ChannelDeleted, NoSuchChannel
 from echannel_ray.models import ChannelStats, Node, Part, Status, status_of
-from echannel_ray.protocol.messages import Definition, GetChannelStats
+from echannel_ray.protocol.messages import Definition, Directory, GetChannelStats, LookUpChannel
+from echannel_ray.protocol.naming import slot_of
 
 _ANSWER_SECONDS = 15.0
 _AT_ONCE = 16
+_NAMED = 10  # channels, where one was asked for that is not there
 
 
 class ChannelLine(ChannelStats):
@@ -41,25 +44,57 @@ def read_channels(namespace: str) -> list[ChannelLine]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         kept = pool.map(lambda name: (name, ask_part(name, "definitions")), managers)
         asked = [(name, definition) for name, definitions in kept for definition in definitions]
-        lines = [line for line in pool.map(lambda pair: read_line(*pair), asked) if line is not None]
+        lines = [line for line in pool.map(lambda pair: _line_of(*pair), asked) if line is not None]
     return sorted(lines, key=lambda line: line.channel)
 
 
-def read_line(manager: str, definition: Definition) -> ChannelLine | None:
-    """One channel of a manager; None where it is being deleted."""
-    wanted = GetChannelStats(definition.channel, definition.incarnation)
+def read_channel(namespace: str, channel: str) -> ChannelLine:
+    """One channel; an error that names others where there is none of this name."""
+    return read_line(*find_channel(namespace, channel))
+
+
+def find_channel(namespace: str, channel: str) -> tuple[str, Definition]:
+    """A channel's manager and its definition; an error that names others where there is none of this name."""
+    server = bootstrap.name_server_name(namespace)
     try:
-        counters: dict[str, Any] = ask_part(manager, "request", 0, 0, wanted)  # of no endpoint
+        directory: Directory = ask_part(server, "directory")
+    except LookupError:
+        raise NoSuchChannel(
+            f"no process has joined namespace {namespace!r} yet, so it has no channels: is another one meant?",
+            channel=channel, namespace=namespace,
+        ) from None  # fmt: skip
+    manager = directory.managers[slot_of(channel, len(directory.managers))]
+    definition: Definition | None = ask_part(manager, "request", 0, 0, LookUpChannel(channel))
+    if definition is not None:
+        return manager, definition
+    others = ask_part(server, "status")["channels"]
+    near = difflib.get_close_matches(channel, others, 3)
+    meant = f"did you mean {' or '.join(map(repr, near))}?" if near else _listed(others)
+    raise NoSuchChannel(
+        f"there is no channel {channel!r} in namespace {namespace!r}: {meant}", channel=channel, namespace=namespace
+    )
+
+
+def _listed(channels: list[str]) -> str:
+    if not channels:
+        return "it has none yet"
+    rest = f" and {len(channels) - _NAMED:,} others" if len(channels) > _NAMED else ""
+    return f"it has {', '.join(map(repr, channels[:_NAMED]))}{rest}"
+
+
+def read_line(manager: str, definition: Definition) -> ChannelLine:
+    """One channel of a manager; `ChannelDeleted` where that was so a moment ago."""
+    wanted = GetChannelStats(definition.channel, definition.incarnation)
+    counters: dict[str, Any] = ask_part(manager, "request", 0, 0, wanted)  # of no endpoint
+    event_type = definition.type_schema["name"] if definition.type_schema else None
+    return ChannelLine.of(definition.channel, counters, event_type=event_type)
+
+
+def _line_of(manager: str, definition: Definition) -> ChannelLine | None:
+    try:
+        return read_line(manager, definition)
     except ChannelDeleted:
         return None
-    name = definition.channel
-    # As `EventChannel.stats` names them. What a process counts and the manager knows no more, has no name yet.
-    derived = {
-        f"{name}~{key[:12]}": {"channel": f"{name}~{key[:12]}", **each}
-        for key, each in counters.get("derived", {}).items()
-    }
-    event_type = definition.type_schema["name"] if definition.type_schema else None
-    return ChannelLine.model_validate({**counters, "channel": name, "derived": derived, "event_type": event_type})
 
 
 def ask_part(name: str, method: str, *arguments: Any) -> Any:

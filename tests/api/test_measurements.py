@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 import ray
 
 import echannel_ray as ec
+from echannel_ray.overview.reading import read_channel
 from echannel_ray.runtime.mailbox import WINDOW_EVENTS
 from tests.api.parties import Inbox, Valve, ask
 from tests.clusters import wait_until
@@ -187,3 +189,24 @@ def test_shares_of_the_nodes(nodes, parties, channel):
     ask(parties["far"], lambda party: party.leave())
     wait_until(lambda: second not in channel.stats().nodes)
     assert channel.stats().events_published == 31
+
+
+class TestOverview:
+    def test_one_channel_without_joining(self, near, channel):
+        derived = channel.derive(ec.FIFOModulator())
+        ray.get(near.consume.remote(derived))
+        with channel.producer() as producer:
+            producer.deliver("event").result(timeout=20)
+            line = read_channel("default", channel.name)
+            assert line.model_dump(exclude={"event_type"}) == channel.stats().model_dump()
+            assert [*line.derived] == [derived.name]
+            assert line.derived[derived.name].producers == 1
+
+    def test_a_channel_that_is_not_there(self, channel):
+        with pytest.raises(ec.NoSuchChannel, match=f"did you mean .*'{re.escape(channel.name)}'") as caught:
+            read_channel("default", f"{channel.name}x")
+        assert (caught.value.channel, caught.value.namespace) == (f"{channel.name}x", "default")
+        with pytest.raises(LookupError, match="it has '"):
+            read_channel("default", "/" * 9)
+        with pytest.raises(ec.NoSuchChannel, match="no process has joined namespace 'nowhere'"):
+            read_channel("nowhere", channel.name)
