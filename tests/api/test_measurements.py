@@ -198,7 +198,9 @@ class TestOverview:
         with channel.producer() as producer:
             producer.deliver("event").result(timeout=20)
             line = read_channel("default", channel.name)
-            assert line.model_dump(exclude={"event_type"}) == channel.stats().model_dump()
+            assert line.model_dump(exclude={"event_type", "packing_degree"}) == channel.stats().model_dump(
+                exclude={"packing_degree"}
+            )
             assert [*line.derived] == [derived.name]
             assert line.derived[derived.name].producers == 1
 
@@ -207,6 +209,6 @@ class TestOverview:
             read_channel("default", f"{channel.name}x")
         assert (caught.value.channel, caught.value.namespace) == (f"{channel.name}x", "default")
         with pytest.raises(LookupError, match="it has '"):
-            read_channel("default", "/" * 9)
+            read_channel("default", "?" * 9)
         with pytest.raises(ec.NoSuchChannel, match="no process has joined namespace 'nowhere'"):
             read_channel("nowhere", channel.name)
