@@ -117,7 +117,8 @@ class Painter:
         grown = {}
         for bound in _BOUNDS:  # also those without samples, so that the first is one more
             name, count = counts.get(bound, ("", 0))
-            grown[name] = self._meter.rate((stats.channel, bound), count, now) or 0.0
+            rate = self._meter.rate((stats.channel, bound), count, now) or 0.0
+            grown[name] = round(rate * 1000)  # what counts is how many there are beside the others
         return _precise(quantile(grown, 0.5)), _precise(quantile(grown, 0.99))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
@@ -45,7 +46,7 @@ async def known(client):
 
 async def told(answer, count):
     """Documents of a stream."""
-    documents = []
+    documents: list[dict[str, Any]] = []
     while len(documents) < count:
         text = (await answer.content.readline()).decode()
         if text.startswith("data: "):

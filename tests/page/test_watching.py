@@ -10,6 +10,7 @@ import pytest
 from echannel_ray.errors import Disconnected
 from echannel_ray.page import watching
 from echannel_ray.page.painting import Painter
+from echannel_ray.page.picture import Row
 from echannel_ray.page.watching import Watch, changes_since, rest_after
 from tests.page.made import FakeTelescope, line, painted
 
@@ -75,7 +76,7 @@ async def test_a_failure_is_told_and_so_is_what_comes_after(telescope):
 
 def test_a_viewer_is_told_what_has_changed():
     painter = Painter()
-    known = {}
+    known: dict[str, Row] = {}
     first = changes_since(known, painted([line("a", events_published=1), line("b"), line("c")], 1.0, painter))
     assert [row.channel for row in first.changed] == ["a", "b", "c"]
     changes_since(known, painted([line("a", events_published=1), line("b"), line("c")], 2.0, painter))
