@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import inspect
 import secrets
 import weakref
@@ -24,6 +23,7 @@ from echannel_ray.records.reading import Reader
 from echannel_ray.records.untyped import UntypedReader
 from echannel_ray.records.writing import format_of
 from echannel_ray.retained.reader import LogReader
+from echannel_ray.runtime.entering import enter, install_derived
 from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
 from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
@@ -261,21 +261,13 @@ class EventChannel:
         reader = self._reader(endpoint, mailbox, pair, start, on_missing)
         mailbox.source = reader
         deadline = deadline_of(timeout)
-        endpoint.open_mailbox(mailbox)
-        try:
-            membership = endpoint.requests.ask(
-                messages.Subscribe(
-                    self._name, mailbox.number, group, mailbox.pair, mailbox.incarnation, parent, pair.shipment
-                ),
-                timeout,
-                f"the subscription of channel {self._name!r}",
-            )
-            if reader is not None:
-                reader.begin(membership, deadline)
-        except BaseException:
-            endpoint.requests.tell(messages.Unsubscribe(self._name, mailbox.number, {}))
-            endpoint.close_mailbox(mailbox)
-            raise
+        request = messages.Subscribe(
+            self._name, mailbox.number, group, mailbox.pair, mailbox.incarnation, parent, pair.shipment
+        )
+        membership = enter(
+            endpoint, mailbox, request, timeout,
+            lambda membership: reader.begin(membership, deadline) if reader is not None else None,
+        )  # fmt: skip
         subscription = Subscription(session, mailbox, parent)
         subscription._begin(membership, pair, demodulator)
         return subscription
@@ -332,17 +324,9 @@ class EventChannel:
         if self._derived is None or self._endpoint is not endpoint:
             held = EventChannel(self._namespace, self._name, None, self._packing, self._retain, self._chain[:-1])
             parent = held._key()  # it must not end before this one is there
-            handle = endpoint.new_subscription()
-            shipment = self._chain[-1]
-            request = messages.Derive(self._name, handle, parent, shipment, self._defined().incarnation)
-            try:
-                derived = endpoint.requests.ask(request, None, f"deriving from channel {self._name!r}")
-            except BaseException:
-                endpoint.requests.tell(messages.Release(self._name, handle))
-                raise
-            with endpoint.lock:
-                endpoint.derivations.learned(self._name, dataclasses.replace(derived, shipment=shipment))
-                endpoint.derivations.handle_made(handle, self._name, derived.key)
+            derived, handle = install_derived(
+                endpoint, self._name, parent, self._chain[-1], self._defined().incarnation
+            )
             self._derived, self._endpoint = derived, endpoint
             weakref.finalize(self, endpoint.derivations.released, handle).atexit = False
         return self._derived.key

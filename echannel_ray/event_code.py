@@ -8,13 +8,11 @@ from typing import Any
 
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.program import TYPES_OF_VALUES, Type
-from echannel_ray.programs.source import Source, source_of
+from echannel_ray.programs.source import Source, name_of, source_of
 from echannel_ray.protocol.messages import Shipment
 from echannel_ray.schemas import types
 from echannel_ray.schemas.schema import Record, as_bytes
 from echannel_ray.shared_object import SharedObject
-
-_NAME_LENGTH = 60
 
 
 class Ecode:
@@ -25,7 +23,7 @@ class Ecode:
         self.output = output
 
     def __repr__(self) -> str:
-        return f"<E-code {_name(self.source)!r}>"
+        return f"<E-code {name_of(self.source)!r}>"
 
     def shipped(self, record: Record, params: Any) -> tuple[Shipment, bytes | None]:
         """As producers of a channel with these records get it, and the schema of its output; it is verified first."""
@@ -40,7 +38,7 @@ class Ecode:
         code.check()
         data = code.as_bytes()
         shared = (params._echannel_ref(),) if params is not None else ()
-        shipment = Shipment(_name(self.source), "ecode", data, (), shared)
+        shipment = Shipment(name_of(self.source), "ecode", data, (), shared)
         return shipment, None if output is None else as_bytes(output)
 
 
@@ -67,8 +65,3 @@ def _params(cls: type[SharedObject]) -> dict[str, Type]:
         if annotation in TYPES_OF_VALUES:
             kinds[name] = TYPES_OF_VALUES[annotation]
     return kinds
-
-
-def _name(source: Source) -> str:
-    text = " ".join(source.text.split())
-    return text if len(text) <= _NAME_LENGTH else f"{text[: _NAME_LENGTH - 1]}…"

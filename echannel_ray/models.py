@@ -45,6 +45,9 @@ class ConcentratorPart(Part):
     dropped_frames: int = 0
     packs_forwarded: int = 0
     bytes_between_nodes: int = 0
+    gateway: dict[str, int] = Field(
+        default_factory=dict
+    )  # what went through it, and who was refused, why; if it has one
 
 
 class Node(BaseModel):

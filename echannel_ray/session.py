@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import ray
 
 from echannel_ray import errors
@@ -123,25 +124,65 @@ class Session(OwnedByProcess):
         subscribe: Sequence[str] = ("*",),
         derive: Sequence[str] = (),
         files: Sequence[str] = ("*",),
+        *,
+        max_events_per_second: float | None = None,
+        max_bytes_per_second: float | None = None,
+        max_event_bytes: int | None = None,
+        events_port: int = 0,
     ) -> GatewayEndpoint:
-        """Have a port of this node's concentrator for clients that are not in Ray, and what they need to reach it:
-        `str` of that has the address, the server's key and a token, so it is a secret.
+        """Have two ports of this node's concentrator for clients that are not in Ray, one for record batches and one
+        for events, and what they need to reach them: `str` of that has the address, the server's key and a token, so it
+        is a secret.
 
-        Clients may publish to channels whose names match one of the patterns in `publish`, and read those in
-        `subscribe`; `files` are patterns of the paths of Parquet files that they may hand over in the place of rows.
+        Clients may publish to channels whose names match one of the patterns in `publish`, read those in `subscribe`,
+        and run E-code at the producers of those in `derive`; `files` are patterns of the paths of Parquet files that
+        they may hand over in the place of rows. Who publishes faster than the rates is held back; an event (or a record
+        batch) that is larger than `max_event_bytes` is refused.
+
         The same call gives the same gateway, which comes back with its concentrator, at the same address. One with
-        other rights takes its place, and has other secrets.
+        other rights takes its place, and has other secrets: what `grant` had given is no good any more.
         """
+        rights = _rights(
+            publish, subscribe, derive, files, max_events_per_second, max_bytes_per_second, max_event_bytes
+        )  # fmt: skip
+        for each in (port, events_port):
+            if type(each) is not int or not 0 <= each < 65536:
+                raise ValueError(f"a port is a number from 0 (any) to 65535, not {each!r}")
+        return self._ask_gateway(messages.OpenGateway(host, port, events_port=events_port, **rights))
+
+    def grant(
+        self,
+        publish: Sequence[str] = (),
+        subscribe: Sequence[str] = (),
+        derive: Sequence[str] = (),
+        files: Sequence[str] = (),
+        *,
+        max_events_per_second: float | None = None,
+        max_bytes_per_second: float | None = None,
+        max_event_bytes: int | None = None,
+        expires_after_seconds: float | None = None,
+    ) -> GatewayEndpoint:
+        """Another token for the gateway of this node, with rights of its own: see `gateway`. It is good until it is
+        revoked, has expired, or another gateway takes the place of this one; and it can't be had again.
+        """
+        rights = _rights(
+            publish, subscribe, derive, files, max_events_per_second, max_bytes_per_second, max_event_bytes
+        )  # fmt: skip
+        if expires_after_seconds is not None and not expires_after_seconds > 0:
+            raise ValueError(f"expires_after_seconds is a number above 0, or None; not {expires_after_seconds!r}")
+        return self._ask_gateway(messages.GrantAtGateway(**rights, expires_after_seconds=expires_after_seconds))
+
+    def revoke(self, endpoint: GatewayEndpoint | str) -> None:
+        """End a token that `grant` has given in a session of this node: its connections end within a second."""
+        from echannel_ray.gateway.endpoint import Endpoint as GatewayEndpoint
+        from echannel_ray.gateway.tokens import digest_of
+
+        token = GatewayEndpoint.parse(str(endpoint)).token
+        self.endpoint.requests.ask(messages.RevokeAtGateway(digest_of(token)))
+
+    def _ask_gateway(self, request: messages.GatewayRequest) -> GatewayEndpoint:
         from echannel_ray.gateway.endpoint import Endpoint as GatewayEndpoint
 
-        for patterns in (publish, subscribe, derive, files):
-            if isinstance(patterns, str) or not all(isinstance(each, str) for each in patterns):
-                raise TypeError(
-                    f'publish, subscribe, derive and files are patterns, as in ("sensors/*",), not {patterns!r}'
-                )
-        if type(port) is not int or not 0 <= port < 65536:
-            raise ValueError(f"a port is a number from 0 (any) to 65535, not {port!r}")
-        request = messages.OpenGateway(host, port, tuple(publish), tuple(subscribe), tuple(derive), tuple(files))
         return GatewayEndpoint.parse(self.endpoint.requests.ask(request))
 
     def status(self) -> Any:
@@ -209,6 +250,12 @@ def _ray_identity() -> tuple[str, str]:
         return ("", "")
     context = ray.get_runtime_context()
     return str(context.gcs_address), str(context.get_node_id())
+
+
+def _rights(*asked: Any) -> dict[str, Any]:
+    from echannel_ray.gateway.rights import Rights
+
+    return msgspec.structs.asdict(Rights.checked(*asked))
 
 
 def connect(namespace: str = DEFAULT_NAMESPACE, address: str | None = None, *, managers: int = 2) -> Session:

@@ -14,6 +14,7 @@ from echannel_ray.modulation.fingerprint import identity_of
 from echannel_ray.protocol.messages import Membership, Shipment, Subscribe, Unsubscribe
 from echannel_ray.runtime.calls import Nobody
 from echannel_ray.runtime.crew import Errand
+from echannel_ray.runtime.entering import entered
 from echannel_ray.runtime.mailbox import Gap, Mailbox, Message
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.owned import OwnedByProcess
@@ -259,16 +260,7 @@ class Subscription(OwnedByProcess):
 
     def _entered(self, membership: Membership, pair: Pair) -> None:
         """Producers know of it: note what it consumes, for managers that are restarted."""
-        endpoint = self._session.endpoint
-        mailbox = self._mailbox
-        for consumer in membership.consumers:
-            if (consumer.endpoint, consumer.subscription) == (endpoint.id, mailbox.number):
-                mailbox.derived = consumer.derived
-        with endpoint.lock:
-            for derived in membership.derived:
-                if derived.key == mailbox.derived and pair.shipment is not None:
-                    endpoint.derivations.learned(mailbox.channel, dataclasses.replace(derived, shipment=pair.shipment))
-        endpoint.installer.learned(membership)
+        entered(self._session.endpoint, self._mailbox, membership, pair.shipment)
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all that has arrived is handled. In its own handler, which can't wait for itself: not at all."""

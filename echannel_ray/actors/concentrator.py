@@ -234,8 +234,8 @@ class Concentrator:
             return await self._ask_name_server("status")
         if isinstance(message, messages.OpenLog):
             return await asyncio.to_thread(self._storage.open_log, message)
-        if isinstance(message, messages.OpenGateway):
-            return await asyncio.to_thread(self._storage.open_gateway, message)
+        if isinstance(message, messages.GatewayRequest):
+            return await asyncio.to_thread(self._storage.ask_gateway, message)
         channel: str = message.channel
         managers = await self._managers()
         manager = managers[slot_of(channel, len(managers))]
@@ -336,6 +336,7 @@ class Concentrator:
             "dropped_frames": self._relay.dropped_frames,
             "packs_forwarded": self._hub.packs_forwarded,
             "bytes_between_nodes": self._hub.bytes_between_nodes,
+            "gateway": self._storage.gateway_stats(),
         }
 
     async def wire_version(self) -> int:

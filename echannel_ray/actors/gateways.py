@@ -2,31 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 
 from echannel_ray import errors
-from echannel_ray.actors.remembered import remember_gateway, remembered_gateway, remembered_identity
+from echannel_ray.actors.remembered import (
+    remember_gateway,
+    remember_tokens,
+    remembered_gateway,
+    remembered_identity,
+    remembered_tokens,
+)
 from echannel_ray.gateway.identity import Identity
+from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.server import Gateway
-from echannel_ray.protocol.messages import OpenGateway
+from echannel_ray.gateway.tokens import Remembered
+from echannel_ray.protocol.messages import GatewayRequest, OpenGateway, RevokeAtGateway
 from echannel_ray.retained.hosting import KeeperHost
 from echannel_ray.retained.keeper import Keeper
+from echannel_ray.runtime.endpoint import Endpoint
+from echannel_ray.transport.connection import Connection
 
 
 class GatewayOfNode:
-    """At most one at a time; its secrets and its port outlive this process, so that clients find the next one."""
+    """At most one at a time; its secrets and its ports outlive this process, so that clients find the next one."""
 
-    def __init__(self, namespace: str, keeper: Keeper) -> None:
+    def __init__(self, namespace: str, keeper: Keeper, connect: Callable[[Endpoint], Connection]) -> None:
         self._namespace = namespace
         self._keeper = keeper
+        self._connect = connect
         self._request: OpenGateway | None = None
         self._endpoint = ""
         self._gateway: Gateway | None = None
         self._host: KeeperHost | None = None
 
+    def ask(self, request: GatewayRequest) -> str | None:
+        """Do what a session asks for."""
+        if isinstance(request, OpenGateway):
+            return self.open(request)
+        if self._gateway is None:
+            raise errors.EChannelError("this node has no gateway: call session.gateway() first")
+        try:
+            if isinstance(request, RevokeAtGateway):
+                self._gateway.revoke(request.digest)
+                return None
+            asked = asdict(request)
+            expires_after_seconds = asked.pop("expires_after_seconds")
+            return str(self._gateway.grant(Rights(**asked), expires_after_seconds))
+        except (LookupError, ValueError) as error:
+            raise errors.NotAuthorised(str(error.args[0])) from None
+
     def open(self, request: OpenGateway) -> str:
         """Have it so; its endpoint."""
-        if request == self._request or (self._request is not None and request == replace(self._request, port=0)):
+        mine = self._request
+        if mine is not None and request in (
+            replace(mine, port=port, events_port=events_port)
+            for port in (mine.port, 0)
+            for events_port in (mine.events_port, 0)
+        ):
             return self._endpoint
         former = self._request
         self.close()
@@ -36,10 +69,12 @@ class GatewayOfNode:
             if former is not None:
                 self._open(former)
             raise errors.EChannelError(
-                f"the gateway can't listen on {request.host}:{request.port or 'any port'}: {error}; use port=0 for any "
-                "port that is free, and a name or an address of this node as host",
+                f"the gateway can't listen on {request.host}:{request.port or 'any port'} and "
+                f"{request.events_port or 'any port'} (events): {error}; use port=0 and events_port=0 for any ports "
+                "that are free, and a name or an address of this node as host",
                 host=request.host,
                 port=request.port,
+                events_port=request.events_port,
             ) from None
 
     def _open(self, request: OpenGateway) -> str:
@@ -47,20 +82,37 @@ class GatewayOfNode:
         before = remembered_gateway(self._namespace, node)
         # Who was given other rights must not get these with the same secrets; and a certificate is for the names by
         # which its gateway is reached.
-        is_same = before is not None and replace(before, port=0) == replace(request, port=0)
+        is_same = before is not None and _portless(before) == _portless(request)
         data = remembered_identity(self._namespace, node) if is_same else None
         identity = Identity.parse(data) if data is not None else None
-        if identity is not None and request.port and identity.port != request.port:
-            identity = Identity(identity.token, identity.key_pem, identity.certificate_pem, request.port)
-        host = self._host = KeeperHost(self._keeper)
+        remembered = Remembered()
+        if identity is not None:
+            identity = identity.at(request.port or identity.port, request.events_port or identity.events_port)
+            remembered = remembered_tokens(self._namespace, node)
+
+        def remember(tokens: Remembered) -> None:
+            remember_tokens(self._namespace, node, tokens)
+
+        rights = Rights(
+            request.publish, request.subscribe, request.derive, request.files, request.max_events_per_second,
+            request.max_bytes_per_second, request.max_event_bytes,
+        )  # fmt: skip
+        if identity is None:
+            remember(remembered)  # tokens of another gateway, which this one takes the place of, are no good here
+        host = self._host = KeeperHost(self._keeper, self._connect)
         gateway = self._gateway = Gateway(
-            host, self._namespace, request.host, request.port, request.publish, request.subscribe, request.derive,
-            identity, request.files,
+            host, self._namespace, request.host, request.port, events_port=request.events_port, rights=rights,
+            identity=identity, remembered=remembered, remember=remember,
         )  # fmt: skip
         self._endpoint = str(gateway.start())
-        self._request = replace(request, port=gateway.identity.port)
+        self._request = replace(request, port=gateway.identity.port, events_port=gateway.identity.events_port)
         remember_gateway(self._namespace, node, self._request, bytes(gateway.identity))
         return self._endpoint
+
+    def stats(self) -> dict[str, int]:
+        """Of the gateway that there is, if there is one."""
+        gateway = self._gateway
+        return {} if gateway is None else gateway.stats()
 
     def close(self) -> None:
         """End it; clients find its successor."""
@@ -69,3 +121,7 @@ class GatewayOfNode:
         if self._gateway is not None:
             self._gateway.close()
         self._request = self._gateway = self._host = None
+
+
+def _portless(request: OpenGateway) -> OpenGateway:
+    return replace(request, port=0, events_port=0)

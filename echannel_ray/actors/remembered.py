@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from echannel_ray.gateway.tokens import Remembered
 from echannel_ray.logs.directory import directory_of
 from echannel_ray.protocol.messages import OpenGateway
 from echannel_ray.retained.directory import private_directory
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 _REQUEST: Final = "gateway.request"
 _IDENTITY: Final = "gateway.identity"
+_TOKENS: Final = "gateway.tokens"
 
 
 def remembered_gateway(namespace: str, node: int) -> OpenGateway | None:
@@ -39,6 +41,21 @@ def remembered_identity(namespace: str, node: int) -> bytes | None:
     return _read(directory_of(namespace, node) / _IDENTITY)
 
 
+def remembered_tokens(namespace: str, node: int) -> Remembered:
+    """What other tokens the predecessor had given, and ended."""
+    data = _read(directory_of(namespace, node) / _TOKENS)
+    try:
+        return Remembered() if data is None else msgspec.msgpack.decode(data, type=Remembered)
+    except msgspec.DecodeError:
+        logger.warning("what is known of the tokens of namespace %r can't be read: there are none", namespace)
+        return Remembered()
+
+
+def remember_tokens(namespace: str, node: int, tokens: Remembered) -> None:
+    """For a successor. There are digests in it, and no token."""
+    _write(private_directory(namespace, node) / _TOKENS, msgspec.msgpack.encode(tokens))
+
+
 def remember_gateway(namespace: str, node: int, request: OpenGateway, identity: bytes) -> None:
     """For a successor."""
     directory = private_directory(namespace, node)
@@ -48,7 +65,7 @@ def remember_gateway(namespace: str, node: int, request: OpenGateway, identity: 
 
 def forget_gateway(namespace: str, node: int) -> None:
     """The namespace ends: a later one has a gateway of its own."""
-    for name in (_REQUEST, _IDENTITY):
+    for name in (_REQUEST, _IDENTITY, _TOKENS):
         (directory_of(namespace, node) / name).unlink(missing_ok=True)
 
 

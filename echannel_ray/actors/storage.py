@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from echannel_ray import errors
 from echannel_ray.actors.remembered import remembered_gateway
 from echannel_ray.logs.directory import has_logs
-from echannel_ray.protocol.messages import LogAddress, OpenGateway, OpenLog
+from echannel_ray.protocol.messages import GatewayRequest, LogAddress, OpenLog
 from echannel_ray.runtime.greeting import greet
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.unix import SocketDirectory, connect_unix
@@ -56,7 +56,7 @@ class Storage:
             self.keeper().recover()
         request = remembered_gateway(self._namespace, self._node)
         if request is not None:
-            self.open_gateway(request)
+            self.ask_gateway(request)
 
     def open_log(self, request: OpenLog) -> LogAddress:
         """Have the log of a channel at this node."""
@@ -77,15 +77,22 @@ class Storage:
             self._keeper = None
         keeper.close()
 
-    def open_gateway(self, request: OpenGateway) -> str:
-        """Have the gateway of this node; its endpoint. One with other rights or another address takes its place."""
+    def ask_gateway(self, request: GatewayRequest) -> str | None:
+        """Have the gateway of this node (its endpoint; one with other rights or another address takes its place), or
+        another token of it, or end one.
+        """
         from echannel_ray.actors.gateways import GatewayOfNode
 
         keeper = self.keeper()
         with self._lock:
             if self._gateway is None:
-                self._gateway = GatewayOfNode(self._namespace, keeper)
-            return self._gateway.open(request)
+                self._gateway = GatewayOfNode(self._namespace, keeper, self._connect)
+            return self._gateway.ask(request)
+
+    def gateway_stats(self) -> dict[str, int]:
+        """Of the gateway, if there is one."""
+        gateway = self._gateway
+        return {} if gateway is None else gateway.stats()
 
     def close(self, is_stopped: bool = False) -> None:
         """End; logs on disk stay (see `Keeper.close`)."""

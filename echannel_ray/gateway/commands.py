@@ -4,10 +4,11 @@ body of the one action that there is. Anything else is refused before it is look
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 
+from echannel_ray.gateway.rights import Right
 from echannel_ray.logs.entries import Chosen, Place
 
 ACTION: Final = "echannel"
@@ -15,7 +16,6 @@ MAX_COMMAND_BYTES: Final = 4 << 20  # a commit of 100,000 partitions
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=10 * 365 * 86400)]
-Right = Literal["publish", "subscribe"]
 
 
 class _Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):

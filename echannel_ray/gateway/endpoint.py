@@ -11,7 +11,8 @@ from typing import Final
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 _SCHEME: Final = "echannel+tls"
-_FORM: Final = f"{_SCHEME}://TOKEN@HOST:PORT/NAMESPACE?key=KEY, as `str(session.gateway())` gives it"
+_FORM: Final = f"{_SCHEME}://TOKEN@HOST:PORT/NAMESPACE?events=PORT&key=KEY, as `str(session.gateway())` gives it"
+_PORT: Final = re.compile(r"[0-9]{1,5}\Z")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")  # 32 bytes, url-safe
 
 
@@ -20,15 +21,17 @@ class Endpoint:
     """What a client needs. Whoever has it may do what the gateway allows: it is a secret."""
 
     host: str
-    port: int
+    port: int  # of record batches: Arrow Flight
     namespace: str
     token: str = field(repr=False)
     key: bytes = field(repr=False)  # the server's certificate, DER: no other is trusted
+    events_port: int
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         key = base64.urlsafe_b64encode(self.key).decode().rstrip("=")
-        return f"{_SCHEME}://{self.token}@{host}:{self.port}/{quote(self.namespace, safe='')}?key={key}"
+        where = f"{host}:{self.port}/{quote(self.namespace, safe='')}"
+        return f"{_SCHEME}://{self.token}@{where}?events={self.events_port}&key={key}"
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
@@ -47,8 +50,12 @@ class Endpoint:
         namespace = unquote(parts.path[1:])
         if not namespace:
             raise _malformed("there is no namespace in it")
-        key = _certificate(parse_qs(parts.query).get("key", [""])[0])
-        return cls(host, port, namespace, parts.username or "", key)
+        query = parse_qs(parts.query)
+        key = _certificate(query.get("key", [""])[0])
+        events_port = query.get("events", [""])[0]
+        if not _PORT.match(events_port) or not 0 < int(events_port) < 65536:
+            raise _malformed("there is no port for events in it")
+        return cls(host, port, namespace, parts.username or "", key, int(events_port))
 
     @property
     def certificate_pem(self) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from echannel_ray import errors
 from echannel_ray.logs.entries import Missing, NotStaged
@@ -22,17 +22,34 @@ _MAX_MESSAGE_CHARS: Final = 1500
 _MAX_BYTES: Final = 6000
 
 
-def encode(error: Exception) -> bytes:
-    """An error as bytes, shortened where it is long; what is none of `EXPECTED` becomes an `EChannelError`."""
-    if isinstance(error, Missing):
-        return wire.encode(("Missing", (error.log, error.first, error.next)))
+def described(error: Exception) -> tuple[str, str, dict[str, Any]]:
+    """The name of its class, what it says, and its facts."""
     for name, cls in _OTHERS.items():
         if isinstance(error, cls):
             # `str` of a KeyError is the `repr` of what it says.
             message = str(error.args[0]) if isinstance(error, LookupError) and error.args else str(error)
-            return wire.encode((name, (message[:_MAX_MESSAGE_CHARS],)))
+            return name, message, {}
+    if isinstance(error, errors.EChannelError):
+        return type(error).__name__, error.message, error.facts
+    return "EChannelError", f"the gateway failed: {error!r:.500}. Its log says where; other calls go on", {}
+
+
+def again(name: str, message: str, facts: dict[str, Any]) -> Exception:
+    """The error that was described so."""
+    if name in _OTHERS and name != "Missing":
+        return _OTHERS[name](message)
+    return wire.error_class(name)(message, **facts)
+
+
+def encode(error: Exception) -> bytes:
+    """An error as bytes, shortened where it is long; what is none of `EXPECTED` becomes an `EChannelError`."""
+    if isinstance(error, Missing):
+        return wire.encode(("Missing", (error.log, error.first, error.next)))
+    name, message, _ = described(error)
+    if name in _OTHERS:
+        return wire.encode((name, (message[:_MAX_MESSAGE_CHARS],)))
     if not isinstance(error, errors.EChannelError):
-        error = errors.EChannelError(f"the gateway failed: {error!r:.500}. Its log says where; other calls go on")
+        error = errors.EChannelError(message)
     data = wire.encode_error(error)
     if len(data) > _MAX_BYTES:
         data = wire.encode_error(type(error)(error.message[:_MAX_MESSAGE_CHARS]))

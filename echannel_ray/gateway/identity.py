@@ -18,18 +18,23 @@ _TOKEN_BYTES = 32
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A gateway's secrets, and its port; kept for a successor as `bytes(identity)`, which `Identity.parse` reads."""
+    """A gateway's secrets, and its ports; kept for a successor as `bytes(identity)`, which `Identity.parse` reads."""
 
     token: str
     key_pem: bytes
     certificate_pem: bytes
     port: int = 0  # 0: any
+    events_port: int = 0
 
     def __repr__(self) -> str:
-        return f"Identity(port={self.port})"
+        return f"Identity(port={self.port}, events_port={self.events_port})"
 
     def __bytes__(self) -> bytes:
         return msgspec.msgpack.encode(self)
+
+    def at(self, port: int, events_port: int) -> Identity:
+        """The same at other ports."""
+        return msgspec.structs.replace(self, port=port, events_port=events_port)
 
     @staticmethod
     def parse(data: bytes) -> Identity:
@@ -40,15 +45,20 @@ class Identity(msgspec.Struct, frozen=True):
             raise ValueError(f"these bytes are no gateway's identity: {error}") from None
 
     @staticmethod
-    def generate(hosts: Sequence[str], port: int = 0) -> Identity:
+    def generate(hosts: Sequence[str], port: int = 0, events_port: int = 0) -> Identity:
         """A new one, for a gateway that is reached by these names and addresses, and those of this machine."""
         key_pem, certificate_pem = _certificate(dict.fromkeys([*hosts, *_local_names()]))
-        return Identity(secrets.token_urlsafe(_TOKEN_BYTES), key_pem, certificate_pem, port)
+        return Identity(new_token(), key_pem, certificate_pem, port, events_port)
 
     @property
     def certificate_der(self) -> bytes:
         """The certificate as endpoints carry it."""
         return ssl.PEM_cert_to_DER_cert(self.certificate_pem.decode())
+
+
+def new_token() -> str:
+    """What a client shows: random, and too long to be guessed."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)
 
 
 def _local_names() -> list[str]:

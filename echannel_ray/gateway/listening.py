@@ -8,7 +8,10 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from echannel_ray import errors
+from echannel_ray.gateway import failures
 from echannel_ray.gateway.flight import flight
+from echannel_ray.gateway.tokens import Token
 
 if TYPE_CHECKING:
     from echannel_ray.gateway.server import Gateway
@@ -38,19 +41,30 @@ def _leave_at_exit(server: Any) -> None:
             part.atexit = False
 
 
+def _token(context: Any) -> Token:
+    """That its client has shown: see `Doorkeeper`."""
+    return context.get_middleware("token").token  # type: ignore[no-any-return]
+
+
 def _server_class() -> Callable[[Gateway, str], Any]:
     """The class that Flight calls. It is made here since pyarrow may be missing where this module is imported."""
     import pyarrow as pa
 
     fl = flight()
 
+    class Visitor(fl.ServerMiddleware):  # type: ignore[misc, name-defined]
+        def __init__(self, token: Token) -> None:
+            self.token = token
+
     class Doorkeeper(fl.ServerMiddlewareFactory):  # type: ignore[misc, name-defined]
         def __init__(self, gateway: Gateway) -> None:
             self._gateway = gateway
 
-        def start_call(self, info: Any, headers: Any) -> None:
-            if not self._gateway.is_allowed(headers):
-                raise fl.FlightUnauthenticatedError("wrong token")
+        def start_call(self, info: Any, headers: Any) -> Visitor:
+            try:
+                return Visitor(self._gateway.admit(headers))
+            except errors.NotAuthorised as error:
+                raise fl.FlightUnauthenticatedError(str(error), extra_info=failures.encode(error)) from None
 
     class Server(fl.FlightServerBase):  # type: ignore[misc, name-defined]
         def __init__(self, gateway: Gateway, location: str) -> None:
@@ -67,14 +81,14 @@ def _server_class() -> Callable[[Gateway, str], Any]:
                     raise fl.FlightCancelledError("the client is gone") from None
 
             with self._gateway.call(context):
-                self._gateway.put(descriptor.command, reader, acknowledge)
+                self._gateway.put(_token(context), descriptor.command, reader, acknowledge)
 
         def do_get(self, context: Any, ticket: Any) -> Any:
             with self._gateway.call(context):
-                return self._gateway.get(ticket.ticket, context)
+                return self._gateway.get(_token(context), ticket.ticket, context)
 
         def do_action(self, context: Any, action: Any) -> list[bytes]:
             with self._gateway.call(context):
-                return [self._gateway.act(action.type, action.body)]
+                return [self._gateway.act(_token(context), action.type, action.body)]
 
     return Server

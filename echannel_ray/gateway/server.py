@@ -6,50 +6,72 @@ import atexit
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from echannel_ray import errors
 from echannel_ray.gateway import commands, failures
 from echannel_ray.gateway.counting import Counts
 from echannel_ray.gateway.endpoint import Endpoint
+from echannel_ray.gateway.event_hosting import EventHost
+from echannel_ray.gateway.event_server import EventServer
 from echannel_ray.gateway.flight import flight
 from echannel_ray.gateway.hosting import Host
-from echannel_ray.gateway.identity import Identity
+from echannel_ray.gateway.identity import Identity, new_token
 from echannel_ray.gateway.listening import listen
-from echannel_ray.gateway.rights import Rights, has_token
+from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.service import Service
+from echannel_ray.gateway.tokens import Grant, Remembered, Token, Tokens, digest_of
 
 _logger = logging.getLogger(__name__)
 _ANY_HOST: Final = ("0.0.0.0", "::", "")
+_ALL_RIGHTS: Final = Rights(("*",), ("*",), ())
+_NOTHING: Final = Remembered()
+_LOOK_SECONDS: Final = 0.25
+
+
+def _forget(remembered: Remembered) -> None:
+    """Nobody comes after this gateway."""
+
+
+class WholeHost(Host, EventHost, Protocol):
+    """What both ports ask."""
 
 
 class Gateway:
-    """One per node that was asked for one: the port of its concentrator for clients that are not in Ray.
+    """One per node that was asked for one: the ports of its concentrator for clients that are not in Ray, one for
+    record batches (Arrow Flight) and one for events.
 
     Calls run on threads of Flight's own. One that waits in the host holds up its client, and that is the back-pressure.
     """
 
     def __init__(
         self,
-        host: Host,
+        host: WholeHost,
         namespace: str,
         host_name: str = "127.0.0.1",
         port: int = 0,
-        publish: Sequence[str] = ("*",),
-        subscribe: Sequence[str] = ("*",),
-        derive: Sequence[str] = (),
+        *,
+        rights: Rights = _ALL_RIGHTS,
         identity: Identity | None = None,
-        files: Sequence[str] = ("*",),
+        remembered: Remembered = _NOTHING,
+        remember: Callable[[Remembered], None] = _forget,
+        events_port: int = 0,
     ) -> None:
-        """`identity` is that of a predecessor, whose clients find this one by the same string."""
+        """`rights` are those of the gateway's own token. `identity` is that of a predecessor, whose clients find this
+        one by the same string, and `remembered` what there was of other tokens; `remember` is told of them.
+        """
         self._host_name = host_name
         self._reached_as = socket.gethostname() if host_name in _ANY_HOST else host_name
         self._namespace = namespace
-        self._identity = identity or Identity.generate([self._reached_as], port)
+        self._identity = identity or Identity.generate([self._reached_as], port, events_port)
         self._counts = Counts()
-        self._rights = Rights(tuple(publish), tuple(subscribe), tuple(derive), tuple(files))
+        self._tokens = Tokens(remembered, remember)
+        self._tokens.add(Grant(digest_of(self._identity.token), rights), is_remembered=False)
         self._service = Service(host, self._counts)
+        self._events = EventServer(host, namespace, self._tokens)
         self._closing = threading.Event()
         self._stopping: threading.Thread | None = None
 
@@ -60,15 +82,41 @@ class Gateway:
 
     def start(self) -> Endpoint:
         """Listen; the endpoint is a secret."""
-        identity = self._identity
         server = listen(self, self._host_name)
-        self._identity = Identity(identity.token, identity.key_pem, identity.certificate_pem, server.port)
+        try:
+            events_port = self._events.start(self._host_name, self._identity.events_port, self._identity)
+        except OSError:
+            server.shutdown()
+            raise
+        self._identity = self._identity.at(server.port, events_port)
         # Made in advance: at the exit of the interpreter, where `close` may be called, no threads are made any more. It
         # also keeps the server alive for calls that are left.
         self._stopping = threading.Thread(target=self._stop, args=(server,), name="gateway-close", daemon=True)
         self._stopping.start()
         atexit.register(self.close)
-        return Endpoint(self._reached_as, server.port, self._namespace, identity.token, identity.certificate_der)
+        return self._endpoint(self._identity.token)
+
+    def _endpoint(self, token: str) -> Endpoint:
+        identity = self._identity
+        return Endpoint(
+            self._reached_as, identity.port, self._namespace, token, identity.certificate_der, identity.events_port
+        )  # fmt: skip
+
+    def grant(self, rights: Rights, expires_after_seconds: float | None = None) -> Endpoint:
+        """Another token, and what its clients need. Nobody can be told it again."""
+        expires_at = None if expires_after_seconds is None else time.time() + expires_after_seconds
+        token = new_token()
+        self._tokens.add(Grant(digest_of(token), rights, expires_at))
+        return self._endpoint(token)
+
+    def revoke(self, digest: bytes) -> None:
+        """End a token that was granted; `LookupError` where there is none."""
+        if digest == digest_of(self._identity.token):
+            raise ValueError(
+                "this token is the gateway's own: `session.gateway()` with other rights puts another gateway in its "
+                "place, with another token, and ends all that this one has granted"
+            )
+        self._tokens.revoke(digest)
 
     def close(self, grace_seconds: float = 5.0) -> None:
         """Stop listening; calls end at their next batch. One that waits in the host is waited for no longer than this,
@@ -76,6 +124,7 @@ class Gateway:
         """
         self._closing.set()
         atexit.unregister(self.close)
+        self._events.close()
         if self._stopping is not None:
             self._stopping.join(grace_seconds)
 
@@ -84,8 +133,9 @@ class Gateway:
         server.shutdown()  # which waits for all calls, however long
 
     def stats(self) -> dict[str, int]:
-        """Rows, batches and bytes that came in and went out, and how many clients there are now."""
-        return self._counts.stats()
+        """What came in and went out, how many clients there are now, and who was refused, why."""
+        events = {f"events_{name}": count for name, count in self._events.stats().items()}
+        return {**self._counts.stats(), **self._tokens.stats(), **events}
 
     # ---- what the Flight server calls ----
 
@@ -97,58 +147,78 @@ class Gateway:
                 self._check_open()
                 yield
             except Exception as error:
+                self._tokens.refused(error)
                 raise _as_flight(error) from None
 
-    def command(self, data: Any) -> commands.Command:
+    @staticmethod
+    def command(token: Token, data: Any) -> commands.Command:
         """The command of a call, if its sender may do that."""
         command = commands.decode(bytes(data or b""))
-        self._rights.check(command)
+        token.rights.check(command.channel, *command.needs)
+        if isinstance(command, commands.StageFiles):
+            token.rights.check_files(command.paths)
         return command
 
-    def put(self, data: Any, reader: Any, acknowledge: Callable[[int], None]) -> None:
+    def put(self, token: Token, data: Any, reader: Any, acknowledge: Callable[[int], None]) -> None:
         """A stream of batches comes."""
-        command = self.command(data)
+        command = self.command(token, data)
         if not isinstance(command, commands.Publish | commands.Stage):
             raise ValueError(f"a {type(command).__name__} takes no batches")
-        for number in self._service.take(command, self._batches(reader)):
+        for number in self._service.take(command, self._batches(token, reader)):
             acknowledge(number)
 
-    def _batches(self, reader: Any) -> Iterator[Any]:
+    def _batches(self, token: Token, reader: Any) -> Iterator[Any]:
         while True:
             try:
                 batch = reader.read_chunk().data
             except StopIteration:
                 return
-            self._check_open()
+            self._check_good(token)
             if batch is None:
                 raise ValueError("a message without a batch came: send nothing else in such a stream")
+            token.rights.check_size(batch.nbytes, "a batch")
             yield batch
+            # Who goes beyond the rates of its token is not read for a while.
+            free_at = time.monotonic() + token.rates.take(batch.num_rows, batch.nbytes, time.monotonic())
+            while (left_seconds := free_at - time.monotonic()) > 0:
+                self._closing.wait(min(left_seconds, _LOOK_SECONDS))
+                self._check_good(token)
 
-    def get(self, data: Any, context: Any) -> Any:
+    def get(self, token: Token, data: Any, context: Any) -> Any:
         """A stream of batches is wanted."""
         import pyarrow as pa
 
-        command = self.command(data)
+        command = self.command(token, data)
         if not isinstance(command, commands.Read):
             raise ValueError(f"a {type(command).__name__} gives no batches")
 
         def batches() -> Iterator[Any]:
             with self.call(context):
                 for batch, behind in self._service.read(command):
-                    self._check_open()
+                    self._check_good(token)
                     yield batch if behind is None else (batch, pa.py_buffer(b"%d" % behind))
 
         return flight().GeneratorStream(self._service.schema(command.channel), batches())
 
-    def act(self, kind: str, data: Any) -> bytes:
+    def act(self, token: Token, kind: str, data: Any) -> bytes:
         """A question; its answer as JSON."""
         if kind != commands.ACTION:
             raise ValueError(f"there is no action {kind!r}: the one that there is, is {commands.ACTION!r}")
-        return commands.encode(self._service.answer(self.command(data)))
+        return commands.encode(self._service.answer(self.command(token, data)))
 
-    def is_allowed(self, headers: Any) -> bool:
-        """Whether a request has the token."""
-        return has_token(headers.get("authorization", ()), self._identity.token)
+    def admit(self, headers: Any) -> Token:
+        """The token of a request; `NotAuthorised` where it has none that is good."""
+        shown = headers.get("authorization", ())
+        scheme, _, token = (shown[0] if len(shown) == 1 else "").partition(" ")
+        try:
+            return self._tokens.admit(token if scheme == "Bearer" else "")
+        except errors.NotAuthorised as error:
+            self._tokens.refused(error)
+            raise
+
+    def _check_good(self, token: Token) -> None:
+        self._check_open()
+        token.check()
 
     def _check_open(self) -> None:
         if self._closing.is_set():

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from echannel_ray.errors import ModulatorRefused
 
+_NAME_LENGTH: Final = 60
 _AS_TEXT: Final = "give it as a text instead"
 
 
@@ -27,6 +28,12 @@ class Source(NamedTuple):
 
     text: str
     names: Names = Names()
+
+
+def name_of(source: Source) -> str:
+    """By what people know a program: the beginning of its text."""
+    text = " ".join(source.text.split())
+    return text if len(text) <= _NAME_LENGTH else f"{text[: _NAME_LENGTH - 1]}…"
 
 
 def source_of(program: str | Source | Callable[..., Any]) -> Source:

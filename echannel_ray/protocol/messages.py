@@ -212,6 +212,31 @@ class OpenGateway:
     subscribe: tuple[str, ...]
     derive: tuple[str, ...]
     files: tuple[str, ...] = ("*",)
+    max_events_per_second: float | None = None
+    max_bytes_per_second: float | None = None
+    max_event_bytes: int | None = None
+    events_port: int = 0
+
+
+@dataclass(frozen=True)
+class GrantAtGateway:
+    """Have the gateway of this node give another token; answered by its endpoint with that, as a text."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+    derive: tuple[str, ...]
+    files: tuple[str, ...]
+    max_events_per_second: float | None
+    max_bytes_per_second: float | None
+    max_event_bytes: int | None
+    expires_after_seconds: float | None
+
+
+@dataclass(frozen=True)
+class RevokeAtGateway:
+    """Have the gateway of this node end a token, of which this is the digest; answered by None."""
+
+    digest: bytes
 
 
 @dataclass(frozen=True)
@@ -234,7 +259,8 @@ ManagerRequest = (
     | GetModulator
     | ModulatorGone
 )
-Request = ManagerRequest | OpenLog | OpenGateway | GetStatus
+GatewayRequest = OpenGateway | GrantAtGateway | RevokeAtGateway
+Request = ManagerRequest | OpenLog | GatewayRequest | GetStatus
 
 
 # ---- answers, and what managers push to endpoints ------------------------------------------------------------------

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from echannel_ray import errors
+from echannel_ray.formats import plain
+from echannel_ray.formats.events import DATA, OVERHEAD_BYTES, encode
+from echannel_ray.gateway.event_hosting import Derived, EventChannelInfo
 from echannel_ray.gateway.hosting import ChannelInfo, Files
+from echannel_ray.gateway.inward import inward
+from echannel_ray.ids import check_channel_name
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter, record_of_channel, schema_of_channel
 from echannel_ray.logs.entries import Chosen, Committed, Entry, Missing, NewEntry, Place
 from echannel_ray.logs.files import file_entry
 from echannel_ray.options import as_dict, packing_of, retention_from
+from echannel_ray.protocol.kinds import token_of, wire_kind
 from echannel_ray.protocol.messages import (
     Definition,
     LogAddress,
@@ -23,13 +33,16 @@ from echannel_ray.protocol.messages import (
 from echannel_ray.records import known
 from echannel_ray.records.writing import format_of
 from echannel_ray.retained import calls
+from echannel_ray.retained.feeds import DerivedChannel, Feed, Feeds, fields_of
 from echannel_ray.retained.keeper import Keeper, Kept
 from echannel_ray.retained.remote import RemoteLogs
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.publisher import Publisher
-from echannel_ray.runtime.typed import RecordEncoder
+from echannel_ray.runtime.typed import Encoded, RecordEncoder
 from echannel_ray.schemas import schema as schemas
 from echannel_ray.schemas import types
+from echannel_ray.schemas.texts import record_named
+from echannel_ray.transport.connection import Connection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +51,7 @@ if TYPE_CHECKING:
 LEASE_SECONDS: Final = 3600.0
 _WINDOW_BYTES: Final = 8 << 20
 _MOST_SCHEMAS: Final = 64
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class _KnownLogs(RemoteLogs):
@@ -58,9 +72,27 @@ class _Opened:
     def __init__(self, endpoint: Endpoint, definition: Definition) -> None:
         self.definition = definition
         self.logs = _KnownLogs(endpoint, definition.channel, definition.incarnation)
-        self.schema = schema_of_channel(definition)
+        self._schema: pa.Schema | None = None
+        self._is_schema_known = False
         self.publisher: Publisher | None = None
+        self.records: RecordEncoder | None = None  # of events one by one
         self._writers: dict[bytes, ColumnWriter] = {}  # by the schemas that came
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """Of record batches; it is looked at when there are some, since not every type has columns."""
+        if not self._is_schema_known:
+            self.schema = schema_of_channel(self.definition)
+        return self._schema
+
+    @schema.setter
+    def schema(self, schema: pa.Schema | None) -> None:
+        self._schema, self._is_schema_known = schema, True
+
+    def revised(self, definition: Definition) -> None:
+        """Formats or fields were added."""
+        self.definition = definition
+        self._is_schema_known = False
 
     def fitted(self, schema: pa.Schema) -> pa.Schema:
         """The schema without its "may be null" where the channel's fields may not be: that is a matter of each row."""
@@ -86,11 +118,13 @@ class _Opened:
 
 
 class KeeperHost:
-    """What a gateway asks of its concentrator: see `gateway.hosting.Host`."""
+    """What a gateway asks of its concentrator: see `gateway.hosting.Host`, and `gateway.event_hosting.EventHost`."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: Keeper, connect: Callable[[Endpoint], Connection]) -> None:
+        """`connect` gives another link to this node's concentrator."""
         self._keeper = keeper
         self._endpoint = keeper.endpoint
+        self._feeds = Feeds(keeper.endpoint.namespace, keeper.endpoint.node, connect)
         self._opened: dict[str, _Opened] = {}
         self._lock = threading.Lock()
 
@@ -102,7 +136,7 @@ class KeeperHost:
         """See `Host`."""
         there = self._definition(name)
         if there is None and schema is None:
-            raise LookupError(f"there is no channel {name!r}: create it with a type, or write to it first")
+            raise _missing(name)
         if there is not None:
             opened = self._take(there)
             if schema is not None and there.type_schema is not None:
@@ -116,9 +150,7 @@ class KeeperHost:
             formats = known.listed(format_of(schema))
             definition = self._endpoint.requests.ask(OpenChannel(name, declared, options, formats))
         assert definition is not None
-        self._endpoint.definitions[name] = definition
-        known.learn_all(definition.formats)
-        opened = self._take(definition)
+        opened = self._known(definition)
         if declares:
             types.check_producer(name, definition.type_schema, schema)
         elif schema is not None:
@@ -137,16 +169,22 @@ class KeeperHost:
             if opened is None or opened.definition.incarnation != definition.incarnation:
                 opened = self._opened[definition.channel] = _Opened(self._endpoint, definition)
             elif opened.definition.revision < definition.revision:
-                opened.definition = definition
-                opened.schema = schema_of_channel(definition)
+                opened.revised(definition)
             return opened
 
     def _found(self, name: str) -> _Opened:
         opened = self._opened.get(name)
         if opened is None or self._is_former(opened.definition):
-            self.channel(name)
-            opened = self._opened[name]
+            definition = self._definition(name)
+            if definition is None:
+                raise _missing(name)
+            opened = self._known(definition)
         return opened
+
+    def _known(self, definition: Definition) -> _Opened:
+        self._endpoint.definitions[definition.channel] = definition
+        known.learn_all(definition.formats)
+        return self._take(definition)
 
     def _is_former(self, definition: Definition) -> bool:
         """Whether the channel was deleted since."""
@@ -302,10 +340,97 @@ class KeeperHost:
             with contextlib.suppress(Missing):  # it is lost: nothing is held there any more
                 logs.ask(log, calls.Hold(name, log, group, marks[log], lease_seconds))
 
+    # ---- events ----
+
+    def open(self, name: str, fields: Mapping[str, str] | None) -> EventChannelInfo:
+        """See `EventHost`."""
+        check_channel_name(name)
+        if fields is None:
+            definition = self._found(name).definition
+        else:
+            declared = types.described(record_named(fields)) if fields else None
+            definition = self._endpoint.requests.ask(OpenChannel(name, declared, {}, {}))
+            self._known(definition)
+        return EventChannelInfo(name, fields_of(definition), "retain" in definition.options)
+
+    def publish_events(self, name: str, events: Sequence[Any]) -> None:
+        """See `EventHost`."""
+        opened = self._found(name)
+        encode = self._encoder(opened)
+        encoded = [encode(event) for event in events]  # all of them before the first is published
+        if "retain" in opened.definition.options:
+            self._log(name, encoded)
+            return
+        publisher = self._publisher(opened)
+        for event, each in zip(events, encoded, strict=True):
+            publisher.publish_encoded(event, None, each)
+
+    def _encoder(self, opened: _Opened) -> Callable[[Any], Encoded]:
+        definition = opened.definition
+        if definition.type_schema is None:
+            return plainly_encoded
+        if opened.records is None:
+            opened.records = RecordEncoder(self._endpoint, definition, None, False)
+        records = opened.records
+        make = inward(records.record)
+
+        def encode(event: Any) -> Encoded:
+            if not isinstance(event, dict):
+                raise errors.TypeMismatch(
+                    f"channel {definition.channel!r} is typed, and {type(event).__name__} is no record: publish a map "
+                    f"of its fields ({', '.join(records.record.names)})",
+                    channel=definition.channel,
+                    field=None,
+                    got=type(event).__name__,
+                )
+            return records.encode(event if make is None else make(event))
+
+        return encode
+
+    def _log(self, name: str, encoded: Sequence[Encoded]) -> None:
+        kept = self._kept(name)
+        now = time.time()
+        entries = []
+        for kind, alike in itertools.groupby(encoded, lambda each: each[0]):
+            payloads = [payload for _, payload, _ in alike]
+            entries.append(NewEntry(len(payloads), wire_kind(kind), token_of(kind), _encode(payloads), "", 0, now))
+        kept.shelf.store.append(entries)
+        kept.producer.client_events += len(encoded)
+        kept.producer.client_bytes += sum(len(entry.data) for entry in entries)
+
+    def subscribe(
+        self, name: str, derived: Derived | None, group: str | None, start: str | None, wake: Callable[[], None]
+    ) -> Feed:
+        """See `EventHost`."""
+        assert derived is None or isinstance(derived, DerivedChannel)
+        return self._feeds.subscribe(self._found(name).definition, derived, group, start, wake)
+
+    def derive(
+        self, name: str, source: str, params: Mapping[str, bool | int | float], output: Mapping[str, str] | None
+    ) -> DerivedChannel:
+        """See `EventHost`."""
+        return self._feeds.derive(self._found(name).definition, source, params, output)
+
     def close(self) -> None:
         """End: who waits for a keeper that is away is let go."""
+        self._feeds.close()
         for opened in self._opened.values():
             opened.logs.close()
+
+
+def _missing(name: str) -> LookupError:
+    return LookupError(f"there is no channel {name!r}: create it with a type, or write to it first")
+
+
+def plainly_encoded(event: Any) -> Encoded:
+    """Plain data of an untyped channel as (kind, payload, size to account for); no pickle, whatever it is."""
+    if type(event) in (bool, int, float, str, bytes, type(None)):
+        return encode(event)
+    try:
+        data = plain.encode(event)
+    except plain.NotPlain as error:
+        raise errors.NotSerialisable(f"this can't be an event: {error}", path=error.path or None) from None
+    return DATA, data, len(data) + OVERHEAD_BYTES
 
 
 def pyarrow() -> Any:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from echannel_ray.formats.events import PLAIN, RECORD
-from echannel_ray.formats.packs import MalformedPack, PackBody, decode_events
+from echannel_ray.formats.packs import MalformedPack, PackBody
+from echannel_ray.formats.sealed import ORDINARY, Decoding
 from echannel_ray.logs.entries import FILE, Entry
 from echannel_ray.protocol.kinds import BLOCK, Block, typed
 from echannel_ray.runtime.mailbox import PECULIAR, undecodable
@@ -32,7 +33,7 @@ class Part(NamedTuple):
 def decoded(entry: Entry, start: int, stop: int, endpoint: Endpoint) -> Part:
     """Those of an entry's events that lie between two offsets. What can't be read is `Undecodable`."""
     try:
-        kind, events = events_of(entry, start, stop)
+        kind, events = events_of(entry, start, stop, endpoint.decoding)
     except Exception as error:  # an entry is checked by nobody before it is logged
         kind, events = PLAIN, undecodable(error, stop - start)
     if kind == PLAIN and not PECULIAR.isdisjoint(map(type, events)):
@@ -40,7 +41,7 @@ def decoded(entry: Entry, start: int, stop: int, endpoint: Endpoint) -> Part:
     return Part(entry, start, stop, kind, events)
 
 
-def events_of(entry: Entry, start: int, stop: int) -> tuple[int, Any]:
+def events_of(entry: Entry, start: int, stop: int, decoding: Decoding = ORDINARY) -> tuple[int, Any]:
     """Those of an entry's events that lie between two offsets: their kind, and the events."""
     begin, end = max(0, start - entry.first), min(entry.count, stop - entry.first)
     if entry.kind == BLOCK:
@@ -53,7 +54,7 @@ def events_of(entry: Entry, start: int, stop: int) -> tuple[int, Any]:
     if entry.kind == PLAIN:
         return PLAIN, payloads
     body = PackBody([], [], [], [], [], bytes((entry.kind,)), 0, 0.0, payloads)
-    return PLAIN, decode_events(body)
+    return PLAIN, decoding.events(body)
 
 
 def unfolded(entry: Entry, as_bytes: bool = False) -> Iterator[Entry]:

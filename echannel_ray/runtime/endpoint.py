@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
+from echannel_ray.formats.sealed import ORDINARY, Decoding
 from echannel_ray.ids import new_endpoint_id
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.counting import add_up
@@ -66,9 +67,12 @@ _CHANNELS_PER_REGISTRATION = 256
 class Endpoint:
     """The data plane of one process in one namespace."""
 
-    def __init__(self, namespace: str, node: int, connect: Callable[[Endpoint], Connection]) -> None:
+    def __init__(
+        self, namespace: str, node: int, connect: Callable[[Endpoint], Connection], decoding: Decoding = ORDINARY
+    ) -> None:
         """`connect` gives a greeted link to the concentrator; it may take its time, and is called after each loss."""
         self.namespace = namespace
+        self.decoding = decoding
         self.node = node
         self.id = new_endpoint_id()
         self._connect = connect

@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.formats.events import RECORD, decode
-from echannel_ray.formats.packs import MalformedPack, Undecodable, decode_body, decode_events
+from echannel_ray.formats.events import RECORD
+from echannel_ray.formats.packs import MalformedPack, Undecodable, decode_body
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowReceiver
 from echannel_ray.protocol.frames import HEADER_BYTES, LEAST_BODY, MAGIC, MAX_FRAME_BYTES, PACK
@@ -35,6 +35,7 @@ class Incoming:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
+        self._decode_events, self._decode_event = endpoint.decoding
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._have = 0
@@ -179,7 +180,7 @@ class Incoming:
                 self._chunk(flow, number, data)
                 return
             pack = decode_body(data)
-            pack.events = decode_events(pack)
+            pack.events = self._decode_events(pack)
             if pack.kinds and not PECULIAR.isdisjoint(map(type, pack.events)):
                 endpoint.peculiar_seen = True
             with endpoint.lock:
@@ -212,7 +213,7 @@ class Incoming:
         kind = fixed[3]
         try:
             # Into what a record is decoded depends on who reads it.
-            event = assembled if kind == RECORD else decode(kind, assembled)
+            event = assembled if kind == RECORD else self._decode_event(kind, assembled)
         except Exception as error:  # a class's own code runs here; its trouble concerns this event alone
             event = Undecodable(error, None)
             endpoint.peculiar_seen = True

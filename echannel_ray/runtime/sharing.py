@@ -403,6 +403,11 @@ class Sharing:
             master = self._masters[number] = Master(self._endpoint, number, shared)
         return master
 
+    def withdraw(self, master: Master) -> None:
+        """Nobody is to have more copies of it; those that there are keep what they have."""
+        with self._lock:
+            self._masters.pop(master.ref.number, None)
+
     def _on_attach(self, message: Attach, caller: Caller, answer: Answer) -> None:
         master = self._masters.get(message.number)
         answer(Unknown() if master is None else master.attached(caller))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from echannel_ray.schemas import schema
 
@@ -66,3 +67,36 @@ def _nested_text(type_: Any) -> str:
 def _with(name: str, *limits: object) -> str:
     given = ", ".join(str(limit) for limit in limits if limit is not None)
     return f"{name}[{given}]" if given else name
+
+
+# What `type_named` knows: as `type_text` writes them.
+_NAMED: Final[dict[str, Any]] = {
+    type_text(type_): type_
+    for type_ in (
+        schema.Bool(), schema.Text(), schema.Bytes(), schema.Timestamp(), schema.Date(), schema.Time(),
+        schema.Duration(), schema.Decimal(), schema.Uuid(), schema.Anything(), schema.Float(), schema.Float(32),
+        *(schema.Int(bits, signed) for bits in (8, 16, 32, 64) for signed in (True, False)),
+    )
+}  # fmt: skip
+_OPTIONAL: Final = " | None"
+_MAX_NESTED: Final = 8
+
+
+def type_named(text: str) -> Any:
+    """The type that is written so; `ValueError` where it is none of those that can be declared by a text."""
+    text = text.strip()
+    if text.endswith(_OPTIONAL):
+        return schema.Optional(type_named(text[: -len(_OPTIONAL)]))
+    if text.startswith("list[") and text.endswith("]") and text.count("[") <= _MAX_NESTED:
+        return schema.List(type_named(text[5:-1]))
+    if text not in _NAMED:
+        raise ValueError(
+            f"{text[:80]!r} is no type that can be declared by its name: take one of {', '.join(_NAMED)}, a list[…] of "
+            "one, or one with ' | None' behind it"
+        )
+    return _NAMED[text]
+
+
+def record_named(fields: Mapping[str, str]) -> schema.Record:
+    """A record of fields with such types."""
+    return schema.Record(tuple(schema.Field(name, type_named(text)) for name, text in fields.items()))

@@ -88,6 +88,8 @@ _CLASSES: tuple[type, ...] = (
     messages.LogAddress,
     messages.LookUpChannel,
     messages.GetMembership,
+    messages.GrantAtGateway,
+    messages.RevokeAtGateway,
 )
 _NUMBERS = {cls: number for number, cls in enumerate(_CLASSES)}
 _DECODERS: tuple[msgspec.msgpack.Decoder[Any], ...] = tuple(msgspec.msgpack.Decoder(cls) for cls in _CLASSES)
@@ -131,6 +133,10 @@ def decode(data: bytes | memoryview) -> Any:
     except (IndexError, ValueError, msgspec.DecodeError) as error:
         raise MalformedMessage(f"not a message: {error}") from None
     if isinstance(message, Refusal):
-        cls = _ERRORS.get(message.error, errors.EChannelError)
-        raise cls(message.message, **message.facts)
+        raise error_class(message.error)(message.message, **message.facts)
     return message.value if isinstance(message, Plain) else message
+
+
+def error_class(name: str) -> type[errors.EChannelError]:
+    """The class of an error that travels by its name."""
+    return _ERRORS.get(name, errors.EChannelError)

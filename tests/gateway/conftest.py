@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from echannel_ray.gateway.client import GatewayClient
+from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.server import Gateway
 from tests.gateway.local import LocalHost
 from tests.gateway.processes import Server
@@ -23,13 +24,18 @@ def host(tmp_path: Path) -> Iterator[LocalHost]:
         yield made
 
 
+def gateway_of(served, **rights) -> Gateway:
+    """A gateway whose token gives these rights."""
+    return Gateway(served, "default", rights=Rights(**{"publish": ("*",), "subscribe": ("*",), "derive": (), **rights}))
+
+
 @pytest.fixture
 def connect(host: LocalHost) -> Iterator[Callable[..., GatewayClient]]:
-    """Call it with `Gateway`'s arguments to have a gateway, and a client of it (its `gateway`)."""
+    """Call it with rights to have a gateway, and a client of it (its `gateway`)."""
     with ExitStack() as stack:
 
-        def start(served=host, patience_seconds: float = 10, **arguments) -> GatewayClient:
-            gateway = stack.enter_context(closing(Gateway(served, "default", **arguments)))
+        def start(served=host, patience_seconds: float = 10, **rights) -> GatewayClient:
+            gateway = stack.enter_context(closing(gateway_of(served, **rights)))
             client = stack.enter_context(GatewayClient(str(gateway.start()), patience_seconds))
             client.gateway = gateway
             return client

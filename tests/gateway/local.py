@@ -28,6 +28,7 @@ from echannel_ray.logs.entries import Bounds, Missing
 from echannel_ray.logs.files import file_entry
 from echannel_ray.logs.store import Store
 from echannel_ray.schemas.declared import schema_of
+from tests.gateway.events import LocalEvents
 
 LEASE_SECONDS = 3600.0
 
@@ -57,7 +58,7 @@ class _Channel:
         return ColumnReader(self.schema, schema_of(self.schema))
 
 
-class LocalHost:
+class LocalHost(LocalEvents):
     """A `Host` whose channels are in this directory; those with `retain={"disk": True}` are there again afterwards."""
 
     def __init__(self, directory: str | Path) -> None:
@@ -65,6 +66,7 @@ class LocalHost:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._channels: dict[str, _Channel] = {}
+        super().__init__()
         for path in sorted(self._directory.glob("*.json")):
             known = json.loads(path.read_text())
             schema = known["schema"] and pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known["schema"])))
@@ -107,7 +109,8 @@ class LocalHost:
         channel.store.append([channel.entry(batch)])
 
     def drain(self, name):
-        self._found(name)
+        if name not in self.events:
+            self._found(name)
 
     def stage(self, name, place, number, batch):
         channel = self._found(name)

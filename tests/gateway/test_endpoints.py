@@ -16,13 +16,13 @@ def identity():
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "node-1.example"])
 @pytest.mark.parametrize("namespace", ["default", "a b/c?d=e&f#g@h"])
 def test_the_text_of_an_endpoint_is_all_of_it(identity, host, namespace):
-    endpoint = Endpoint(host, 41234, namespace, identity.token, identity.certificate_der)
+    endpoint = Endpoint(host, 41234, namespace, identity.token, identity.certificate_der, 41235)
     assert Endpoint.parse(str(endpoint)) == endpoint
     assert Endpoint.parse(f" {endpoint}\n") == endpoint
 
 
 def test_only_the_text_tells_the_token(identity):
-    endpoint = Endpoint("127.0.0.1", 1, "default", identity.token, identity.certificate_der)
+    endpoint = Endpoint("127.0.0.1", 1, "default", identity.token, identity.certificate_der, 41235)
     assert identity.token in str(endpoint)
     assert identity.token not in repr(endpoint)
     assert identity.token not in repr(identity)
@@ -45,7 +45,7 @@ def test_only_the_text_tells_the_token(identity):
     ],
 )
 def test_what_is_no_endpoint_is_refused_with_the_reason(identity, change, reason):
-    text = change(str(Endpoint("127.0.0.1", 41234, "default", identity.token, identity.certificate_der)))
+    text = change(str(Endpoint("127.0.0.1", 41234, "default", identity.token, identity.certificate_der, 41235)))
     with pytest.raises(ValueError, match=reason) as refused:
         Endpoint.parse(text)
     assert identity.token not in str(refused.value)

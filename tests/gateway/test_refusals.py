@@ -277,7 +277,7 @@ def test_batches_of_one_call_have_one_schema(client):
 
 def test_a_gateway_that_is_not_there_is_said_to_be_gone():
     identity = Identity.generate(["127.0.0.1"])
-    endpoint = Endpoint("127.0.0.1", 1, "default", identity.token, identity.certificate_der)
+    endpoint = Endpoint("127.0.0.1", 1, "default", identity.token, identity.certificate_der, 41235)
     with GatewayClient(endpoint, patience_seconds=0.2) as client:
         for call in CALLS.values():
             with pytest.raises(errors.Disconnected, match=r"127\.0\.0\.1:1 can't be reached") as gone:
@@ -295,6 +295,6 @@ def test_a_client_that_was_closed_says_so(client):
 @pytest.mark.parametrize("path", ["/shared/a.txt", "/elsewhere/a.parquet", "/shared/../etc/a.parquet"])
 def test_files_beyond_the_patterns_are_refused(path):
     rights = Rights(("*",), ("*",), (), ("/shared/*",))
-    rights.check(commands.StageFiles("rows", PLACE, ("/shared/a.parquet",), (1,)))
+    rights.check_files(["/shared/a.parquet"])
     with pytest.raises(errors.NotAuthorised, match=r"may not hand over .* give `session.gateway"):
-        rights.check(commands.StageFiles("rows", PLACE, (path,), (1,)))
+        rights.check_files([path])

@@ -9,7 +9,7 @@ from echannel_ray.gateway.identity import Identity
 from echannel_ray.integrations.spark.options import SinkOptions, SourceOptions
 
 _IDENTITY = Identity.generate(["127.0.0.1"])
-ENDPOINT = str(Endpoint("127.0.0.1", 1, "default", _IDENTITY.token, _IDENTITY.certificate_der))
+ENDPOINT = str(Endpoint("127.0.0.1", 1, "default", _IDENTITY.token, _IDENTITY.certificate_der, 2))
 BASE = {"channel": "c", "endpoint": ENDPOINT}
 
 

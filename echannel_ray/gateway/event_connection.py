@@ -1,0 +1,398 @@
+"""One client of a gateway's port for events.
+
+Three threads, none of which is the concentrator's: one reads and does what is done at once, one does what may wait in
+the host, request by request, and one writes. So a client that does not read holds up only itself, and the one that
+reads never waits for credit that it would have to read itself.
+
+What is kept of a client is bounded: a frame that is being read, the requests that were not answered, and one frame on
+its way out. Who has more requests under way is not read until some are answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+
+from echannel_ray import errors
+from echannel_ray.gateway import event_frames as frames
+from echannel_ray.gateway import failures
+from echannel_ray.gateway.event_hosting import Derived, EventHost, Feed
+from echannel_ray.gateway.event_subscription import Outgoing
+from echannel_ray.gateway.event_tls import Wire
+from echannel_ray.gateway.tokens import Token
+
+logger = logging.getLogger(__name__)
+
+HELLO_SECONDS: Final = 5.0
+MAX_REQUESTS: Final = 64
+MAX_SUBSCRIPTIONS: Final = 64
+MAX_DERIVED: Final = 64
+_MAX_ANSWERS: Final = 256
+_CLOSING_SECONDS: Final = 0.5  # for the last words
+
+
+class Gatekeeper(Protocol):
+    """What a connection asks of its server."""
+
+    namespace: str
+    host: EventHost
+
+    def greet(self, connection: Connection, hello: frames.Hello) -> Token:
+        """Let it in, or raise."""
+
+    def count(self, **more: int) -> None:
+        """Add to the counters."""
+
+    def refused(self, error: BaseException) -> None:
+        """An error was answered."""
+
+
+class Connection:
+    """See above."""
+
+    def __init__(self, wire: Wire, peer: str, gate: Gatekeeper) -> None:
+        self.peer = peer
+        self.token: Token | None = None
+        self._wire = wire
+        self._gate = gate
+        self._ending = threading.Event()
+        self._end_by = 0.0
+        # What the reader has for the worker: guarded by the condition, as are the bytes of it.
+        self._changed = threading.Condition()
+        self._requests: deque[tuple[frames.Request, int]] = deque()
+        self._waiting_requests = self._waiting_bytes = 0
+        # What all have for the writer.
+        self._answers: deque[bytes] = deque()
+        self._over: deque[Feed] = deque()  # feeds that have ended
+        self._wake = threading.Event()
+        self._subscriptions: dict[int, Outgoing] = {}
+        self._derived: dict[str, Derived] = {}
+        self._worker: threading.Thread | None = None
+        self._writer: threading.Thread | None = None
+
+    # ---- the thread that reads ----
+
+    def run(self) -> None:
+        """From its handshake to its end."""
+        try:
+            deadline = time.monotonic() + HELLO_SECONDS
+            self._wire.handshake(deadline)
+            incoming = frames.Frames(frames.MAX_HELLO_BYTES)
+            rest = self._welcome(incoming, deadline)
+            self._worker = threading.Thread(target=self._work, name="echannel-gateway-work", daemon=True)
+            self._writer = threading.Thread(target=self._write, name="echannel-gateway-write", daemon=True)
+            self._worker.start()
+            self._writer.start()
+            for body in rest:
+                self._take(body)
+            while not self._ending.is_set():
+                data = self._wire.read()
+                if not data:
+                    break
+                for body in incoming.feed(data):
+                    self._take(body)
+        except frames.Malformed as error:
+            self._gate.count(malformed_frames=1)
+            self.end(error)
+        except errors.EChannelError as error:
+            self.end(error)
+        except (OSError, TimeoutError) as error:
+            if self.token is None:
+                self._gate.count(ended_before_hello=1)
+            logger.debug("a client of the gateway at %s: %s", self.peer, error)
+        except Exception:
+            logger.exception("a connection of the gateway failed")
+        finally:
+            self._finish()
+
+    def _welcome(self, incoming: frames.Frames, deadline: float) -> list[bytes]:
+        """Wait for the hello, and answer it; what has come behind it."""
+        bodies: list[bytes] = []
+        while not bodies:
+            data = self._wire.read(deadline)
+            if not data:
+                raise ConnectionResetError("it ended before its hello")
+            bodies += incoming.feed(data)
+        hello = frames.from_client(bodies[0])
+        if not isinstance(hello, frames.Hello):
+            raise frames.Malformed(f"the first frame is a hello, and {type(hello).__name__.lower()} came")
+        token = self.token = self._gate.greet(self, hello)
+        incoming.max_bytes = token.rights.event_bytes + frames.OVERHEAD_BYTES
+        welcome = frames.Welcome(
+            frames.VERSION, self._gate.namespace, token.rights.event_bytes, incoming.max_bytes
+        )  # fmt: skip
+        self._wire.write(frames.frame(welcome))
+        return bodies[1:]
+
+    def _take(self, body: bytes) -> None:
+        message = frames.from_client(body)
+        self._gate.count(frames_in=1, bytes_in=len(body))
+        match message:
+            case frames.Hello():
+                raise frames.Malformed("a second hello came")
+            case frames.Credit():
+                outgoing = self._subscriptions.get(message.subscription)
+                if outgoing is not None:  # else it was ended meanwhile
+                    outgoing.add_credit(message.bytes)
+                    self._wake.set()
+            case frames.Ping():
+                self._answer(frames.Answer(message.id))
+            case _:
+                self._submit(message, len(body))
+        if isinstance(message, frames.Publish):
+            self._hold_back(len(message.events), len(body))
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._answers) < _MAX_ANSWERS or self._ending.is_set())
+
+    def _submit(self, message: frames.Request, size_bytes: int) -> None:
+        """Hand a request to the worker, when there is room for it."""
+        token = self.token
+        assert token is not None
+        most = token.rights.event_bytes + frames.OVERHEAD_BYTES
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self._ending.is_set()
+                    or not self._waiting_requests
+                    or (self._waiting_requests < MAX_REQUESTS and self._waiting_bytes + size_bytes <= most)
+                )
+            )
+            self._requests.append((message, size_bytes))
+            self._waiting_requests += 1
+            self._waiting_bytes += size_bytes
+            self._changed.notify_all()
+
+    def _hold_back(self, events: int, size_bytes: int) -> None:
+        """Not to read is what holds a client back that goes beyond its token's rates."""
+        token = self.token
+        assert token is not None
+        delay_seconds = token.rates.take(events, size_bytes, time.monotonic())
+        if delay_seconds > 0:
+            self._gate.count(held_back=1)
+            self._ending.wait(delay_seconds)
+
+    # ---- the thread that works ----
+
+    def _work(self) -> None:
+        try:
+            while not self._ending.is_set():
+                self._work_once()
+        finally:
+            self._let_go([each.feed for each in self._subscriptions.values()])
+            self._let_go(self._derived.values())
+
+    def _work_once(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._requests or self._over or self._ending.is_set())
+            request = self._requests.popleft() if self._requests else None
+        while self._over:
+            self._let_go([self._over.popleft()])
+        if request is not None and not self._ending.is_set():
+            self._do(*request)
+
+    def _do(self, message: frames.Request, size_bytes: int) -> None:
+        try:
+            result = self._perform(message)
+            if isinstance(result, Outgoing):
+                # Credit may come as soon as this is answered, and events only behind the answer.
+                self._subscriptions[message.id] = result
+                self._answer(frames.Answer(message.id))
+                result.is_announced = True
+                self._wake.set()
+            else:
+                self._answer(frames.Answer(message.id, result))
+        except Exception as error:
+            self._answer(self._failure(message, error))
+        with self._changed:
+            self._waiting_requests -= 1
+            self._waiting_bytes -= size_bytes
+            self._changed.notify_all()
+
+    def _failure(self, message: frames.Request, error: Exception) -> frames.Error:
+        if not isinstance(error, failures.EXPECTED):
+            logger.error("a request at the gateway failed", exc_info=error)
+        if isinstance(error, frames.Malformed):
+            self._gate.count(malformed_frames=1)
+        self._gate.refused(error)
+        return frames.error_of(error, message.id)
+
+    def _perform(self, message: frames.Request) -> Any:
+        host = self._gate.host
+        token = self.token
+        assert token is not None
+        token.check()
+        match message:
+            case frames.Open():
+                rights = token.rights
+                if message.fields is None:
+                    rights.check(message.channel, "publish", "subscribe", "derive")
+                else:
+                    rights.check(message.channel, "publish")
+                info = host.open(message.channel, message.fields)
+                return {"channel": info.channel, "fields": info.fields, "is_retained": info.is_retained}
+            case frames.Publish():
+                return self._publish(message)
+            case frames.Drain():
+                token.rights.check(message.channel, "publish")
+                host.drain(message.channel)
+                return None
+            case frames.Derive():
+                return self._derive(message)
+            case frames.Subscribe():
+                return self._subscribe(message)
+            case frames.Unsubscribe():
+                outgoing = self._subscriptions.pop(message.subscription, None)
+                if outgoing is None:
+                    raise LookupError(f"this connection has no subscription {message.subscription}")
+                outgoing.is_over = True
+                outgoing.feed.close()
+                return None
+        raise ValueError(f"{type(message).__name__} is no request")
+
+    def _publish(self, message: frames.Publish) -> int:
+        token = self.token
+        assert token is not None
+        token.rights.check(message.channel, "publish")
+        if len(message.events) > frames.MAX_EVENTS:
+            raise ValueError(f"{len(message.events)} events came in a frame, which has at most {frames.MAX_EVENTS}")
+        for raw in message.events:
+            token.rights.check_size(len(memoryview(raw)), "an event")
+        events = [frames.event_of(raw) for raw in message.events]
+        self._gate.host.publish_events(message.channel, events)
+        self._gate.count(events_in=len(events))
+        return len(events)
+
+    def _derive(self, message: frames.Derive) -> dict[str, Any]:
+        token = self.token
+        assert token is not None
+        token.rights.check(message.channel, "derive")
+        if len(self._derived) >= MAX_DERIVED:
+            raise ValueError(f"a connection derives at most {MAX_DERIVED} channels: use another one for more")
+        derived = self._gate.host.derive(message.channel, message.source, message.params or {}, message.output)
+        former = self._derived.get(derived.name)
+        self._derived[derived.name] = derived
+        if former is not None:  # the same program: one hold of it is enough
+            former.close()
+        return {"channel": derived.name, "fields": derived.fields}
+
+    def _subscribe(self, message: frames.Subscribe) -> Outgoing:
+        token = self.token
+        assert token is not None
+        derived = self._derived.get(message.channel)
+        channel = message.channel if derived is None else derived.parent
+        token.rights.check(channel, "subscribe")
+        if message.id in self._subscriptions:
+            raise ValueError(f"there is a subscription {message.id}: give each request a number of its own")
+        if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
+            raise ValueError(f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions: use another one for more")
+        feed = self._gate.host.subscribe(channel, derived, message.group, message.start, self._wake.set)
+        return Outgoing(message.id, feed, message.credit)
+
+    # ---- the thread that writes ----
+
+    def _answer(self, message: frames.Answer | frames.Error) -> None:
+        self._answers.append(frames.frame(message))
+        self._wake.set()
+
+    def _write(self) -> None:
+        try:
+            while not self._ending.is_set():
+                self._wake.wait()
+                self._wake.clear()
+                while self._write_some() and not self._ending.is_set():
+                    pass
+            self._write_answers()
+        except OSError as error:
+            logger.debug("a client of the gateway at %s: %s", self.peer, error)
+        except Exception:
+            logger.exception("a connection of the gateway failed")
+        self._ending.set()
+        self._wire.close()  # which ends the thread that reads
+
+    def _write_some(self) -> bool:
+        """A frame of each subscription that has one: whether there was any."""
+        # In this order: whoever is announced now has its answer among those that are written before its events.
+        announced = [each for each in [*self._subscriptions.items()] if each[1].is_announced]
+        there_was = self._write_answers()
+        for number, outgoing in announced:
+            before = outgoing.events
+            frame = outgoing.next_frame()
+            if frame is not None:
+                self._wire.write(frame)
+                self._gate.count(frames_out=1, bytes_out=len(frame), events_out=outgoing.events - before)
+                there_was = True
+            if outgoing.is_over and self._subscriptions.pop(number, None) is not None:
+                self._over.append(outgoing.feed)
+                with self._changed:
+                    self._changed.notify_all()
+        return there_was
+
+    def _write_answers(self) -> bool:
+        there_was = bool(self._answers)
+        while self._answers:
+            self._wire.write(self._answers.popleft())
+        if there_was:
+            with self._changed:
+                self._changed.notify_all()
+        return there_was
+
+    # ---- the end ----
+
+    def end(self, error: Exception | None = None) -> None:
+        """End it, saying why; any thread. What waits in the host is waited for by nobody but its own thread."""
+        if self._ending.is_set():
+            return
+        if error is not None:
+            self._gate.refused(error)
+            self._answers.append(frames.frame(frames.error_of(error)))
+        self._end_by = time.monotonic() + _CLOSING_SECONDS
+        self._ending.set()
+        self._wake.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._writer is None:  # it was not let in
+            with contextlib.suppress(OSError):
+                self._write_answers()
+            self._wire.close()
+
+    def look_after(self, now: float) -> None:
+        """Now and then: end it with its token; and where it was ended and its client does not read, cut it."""
+        if self._ending.is_set():
+            if now >= self._end_by:
+                self._wire.close()
+            return
+        end = self.token.end(time.time()) if self.token is not None else None
+        if end is not None:
+            self.end(end)
+
+    def _finish(self) -> None:
+        self._ending.set()
+        self._wake.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._writer is not None:
+            self._writer.join()
+        self._wire.dispose()
+
+    def join(self, seconds: float) -> None:
+        """Wait for its last words."""
+        if self._writer is not None:
+            self._writer.join(seconds)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left: one of its threads may still wait in the host."""
+        return self._ending.is_set() and (self._worker is None or not self._worker.is_alive())
+
+    @staticmethod
+    def _let_go(held: Iterable[Feed | Derived]) -> None:
+        for each in held:
+            try:
+                each.close()
+            except (errors.EChannelError, TimeoutError, LookupError) as error:
+                logger.debug("what a client of the gateway had was not closed in order: %s", error)

@@ -1,0 +1,148 @@
+"""The tokens of a gateway: who has which rights, for how long, and who had them.
+
+Of a token its digest is kept, so what a gateway remembers on disk gives nobody access. (The token of the gateway's
+own endpoint is part of its identity, since `session.gateway()` gives it again.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, Literal
+
+import msgspec
+
+from echannel_ray import errors
+from echannel_ray.gateway.rates import Rates
+from echannel_ray.gateway.rights import Rights
+
+MAX_TOKENS: Final = 1000
+_MAX_REVOKED: Final = 10_000
+Reason = Literal["wrong_token", "expired", "revoked", "forbidden_channel", "too_large"]
+_ADVICE: Final = "ask its session for another endpoint"
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What a token gives, as it is remembered."""
+
+    digest: bytes
+    rights: Rights
+    expires_at: float | None = None  # by the clock of the wall, which goes on while nobody remembers
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """What a gateway's successor has to know of its tokens."""
+
+    grants: tuple[Grant, ...] = ()
+    revoked: tuple[bytes, ...] = ()
+
+
+class Token:
+    """One that a client has shown, while it is good; connections of the same token have the same."""
+
+    def __init__(self, grant: Grant) -> None:
+        self.rights = grant.rights
+        self.digest = grant.digest
+        self.expires_at = grant.expires_at
+        self.rates = Rates(grant.rights.max_events_per_second, grant.rights.max_bytes_per_second, time.monotonic())
+        self.is_revoked = False
+
+    def end(self, now: float) -> errors.NotAuthorised | None:
+        """Why it is no good any more, if it is not."""
+        if self.is_revoked:
+            return errors.NotAuthorised(f"this token was revoked: {_ADVICE}", reason="revoked")
+        if self.expires_at is not None and now >= self.expires_at:
+            return errors.NotAuthorised(f"this token has expired: {_ADVICE}", reason="expired")
+        return None
+
+    def check(self) -> None:
+        """`NotAuthorised` where it is no good any more."""
+        end = self.end(time.time())
+        if end is not None:
+            raise end
+
+
+def digest_of(token: str) -> bytes:
+    """By what a token is known. Tokens are random and long: a salt would add nothing."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+class Tokens:
+    """One per gateway; any thread may use it."""
+
+    def __init__(self, remembered: Remembered, remember: Callable[[Remembered], None]) -> None:
+        """`remember` is called with each change, before it takes effect."""
+        self._remember = remember
+        self._lock = threading.Lock()
+        self._tokens = {grant.digest: (grant, Token(grant)) for grant in remembered.grants}
+        self._revoked = dict.fromkeys(remembered.revoked)
+        self._refused: Counter[Reason] = Counter()
+
+    def add(self, grant: Grant, is_remembered: bool = True) -> None:
+        """One more token; those that have expired are forgotten."""
+        with self._lock:
+            now = time.time()
+            kept = {d: each for d, each in self._tokens.items() if each[1].end(now) is None or d == grant.digest}
+            if len(kept) >= MAX_TOKENS:
+                raise errors.EChannelError(
+                    f"this gateway has {len(kept)} tokens, and can't have more: revoke some that nobody needs",
+                    tokens=len(kept),
+                )
+            # One that has expired is told so for as long as it is known; it is forgotten when others come.
+            self._tokens = {**kept, grant.digest: (grant, Token(grant))}
+            if is_remembered:
+                self._note()
+
+    def revoke(self, digest: bytes) -> None:
+        """End a token; `LookupError` where there is none."""
+        with self._lock:
+            if digest not in self._tokens:
+                raise LookupError(
+                    "this gateway has given no such token, or it was revoked before: call revoke() in a session on the "
+                    "node whose gateway it is of"
+                )
+            self._revoked[digest] = None
+            while len(self._revoked) > _MAX_REVOKED:
+                del self._revoked[next(iter(self._revoked))]
+            _, token = self._tokens.pop(digest)
+            self._note()
+            token.is_revoked = True
+
+    def _note(self) -> None:
+        grants = tuple(grant for grant, _ in self._tokens.values())
+        self._remember(Remembered(grants, tuple(self._revoked)))
+
+    def admit(self, shown: str) -> Token:
+        """The token that a client shows; `NotAuthorised` where it is none."""
+        # Found by its digest: how long that takes tells nothing of the tokens that there are.
+        digest = digest_of(shown)
+        with self._lock:
+            _, token = self._tokens.get(digest, (None, None))
+            was_revoked = digest in self._revoked
+        if token is None:
+            if was_revoked:
+                raise errors.NotAuthorised(f"this token was revoked: {_ADVICE}", reason="revoked")
+            raise errors.NotAuthorised(f"the gateway does not know this token: {_ADVICE}", reason="wrong_token")
+        end = token.end(time.time())
+        if end is not None:
+            raise end
+        return token
+
+    def refused(self, error: BaseException) -> None:
+        """Count an error, if it is of somebody who may not do what was asked."""
+        if isinstance(error, errors.NotAuthorised):
+            facts = error.facts
+            reason: Reason = facts.get("reason") or ("too_large" if "size_bytes" in facts else "forbidden_channel")
+            with self._lock:
+                self._refused[reason] += 1
+
+    def stats(self) -> dict[str, int]:
+        """How many there are, and how often somebody was refused, by the reason."""
+        with self._lock:
+            return {
+                "tokens": len(self._tokens),
+                **{f"refused_{reason}": count for reason, count in self._refused.items()},
+            }

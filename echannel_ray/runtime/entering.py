@@ -1,0 +1,62 @@
+"""How a consumer and a derived channel get into the books of a channel's manager, or nothing stays of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from echannel_ray.protocol.messages import Derive, Derived, Membership, Release, Shipment, Subscribe, Unsubscribe
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.mailbox import Mailbox
+
+
+def enter(
+    endpoint: Endpoint,
+    mailbox: Mailbox,
+    request: Subscribe,
+    timeout: float | None,
+    begin: Callable[[Membership], None],
+) -> Membership:
+    """Have all producers know of a subscription, and `begin` with what there is then."""
+    endpoint.open_mailbox(mailbox)
+    try:
+        what = f"the subscription of channel {mailbox.channel!r}"
+        membership: Membership = endpoint.requests.ask(request, timeout, what)
+        begin(membership)
+        return membership
+    except BaseException:
+        endpoint.requests.tell(Unsubscribe(mailbox.channel, mailbox.number, {}))
+        endpoint.close_mailbox(mailbox)
+        raise
+
+
+def entered(endpoint: Endpoint, mailbox: Mailbox, membership: Membership, shipment: Shipment | None) -> None:
+    """Producers know of it: note what it consumes, for managers that are restarted."""
+    for consumer in membership.consumers:
+        if (consumer.endpoint, consumer.subscription) == (endpoint.id, mailbox.number):
+            mailbox.derived = consumer.derived
+    with endpoint.lock:
+        for derived in membership.derived:
+            if derived.key == mailbox.derived and shipment is not None:
+                endpoint.derivations.learned(mailbox.channel, replace(derived, shipment=shipment))
+    endpoint.installer.learned(membership)
+
+
+def install_derived(
+    endpoint: Endpoint, channel: str, parent: str, shipment: Shipment, incarnation: int
+) -> tuple[Derived, int]:
+    """Have a derived channel installed at all producers: what it is, and the handle that holds it."""
+    handle = endpoint.new_subscription()
+    request = Derive(channel, handle, parent, shipment, incarnation)
+    try:
+        derived: Derived = endpoint.requests.ask(request, None, f"deriving from channel {channel!r}")
+    except BaseException:
+        endpoint.requests.tell(Release(channel, handle))
+        raise
+    with endpoint.lock:
+        endpoint.derivations.learned(channel, replace(derived, shipment=shipment))
+        endpoint.derivations.handle_made(handle, channel, derived.key)
+    return derived, handle
