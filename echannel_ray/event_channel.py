@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors, options
+from echannel_ray.formats.traced import switch
 from echannel_ray.ids import check_channel_name, check_group_name, check_namespace
 from echannel_ray.logs.positions import Position
 from echannel_ray.modulation.admission import Admission
@@ -170,7 +171,7 @@ class EventChannel:
             output = types.described(record_from(self._output)) if self._output is not None else None
             records = RecordEncoder(endpoint, definition, self._event_type, validate, output)
         is_logged = "retain" in definition.options and not derived
-        producer = (RetainedProducer if is_logged else Producer)(
+        producer = _producer_class(is_logged)(
             endpoint,
             self._name,
             definition.incarnation,
@@ -396,11 +397,12 @@ class EventChannel:
     def _mailbox(self, session: Session, handler: Callable[[Any], Any] | None, group: str | None, pair: str) -> Mailbox:
         endpoint = session.endpoint
         number = endpoint.new_subscription()
+        pulling, awaiting, calling = _mailbox_classes()
         if handler is None:
-            return PullMailbox(endpoint, number, self._name, group, pair)
+            return pulling(endpoint, number, self._name, group, pair)
         if _is_coroutine_function(handler):
-            return CoroutineMailbox(endpoint, number, self._name, group, pair, handler, handler_loop())
-        return FunctionMailbox(endpoint, number, self._name, group, pair, handler)
+            return awaiting(endpoint, number, self._name, group, pair, handler, handler_loop())
+        return calling(endpoint, number, self._name, group, pair, handler)
 
     # ---- opening ----
 
@@ -428,6 +430,22 @@ class EventChannel:
         if self._definition is None:
             raise errors.Disconnected(f"channel {self._name!r} could not be opened")
         return self._definition
+
+
+def _producer_class(is_logged: bool) -> type[Producer]:
+    if switch.is_on:
+        from echannel_ray.tracing import TracedProducer, TracedRetainedProducer
+
+        return TracedRetainedProducer if is_logged else TracedProducer
+    return RetainedProducer if is_logged else Producer
+
+
+def _mailbox_classes() -> tuple[type[PullMailbox], type[CoroutineMailbox], type[FunctionMailbox]]:
+    if switch.is_on:
+        from echannel_ray.tracing import TracedCoroutineMailbox, TracedFunctionMailbox, TracedPullMailbox
+
+        return TracedPullMailbox, TracedCoroutineMailbox, TracedFunctionMailbox
+    return PullMailbox, CoroutineMailbox, FunctionMailbox
 
 
 def _as_ecode(modulator: Any) -> Ecode | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ import ray
 from echannel_ray import errors
 from echannel_ray.actors import bootstrap
 from echannel_ray.actors.storage import SOCKET_NAME
+from echannel_ray.formats.traced import switch
 from echannel_ray.ids import check_namespace, node_number
 from echannel_ray.protocol import messages
 from echannel_ray.retained.calls import ANSWERS
@@ -258,16 +260,21 @@ def _rights(*asked: Any) -> dict[str, Any]:
     return msgspec.structs.asdict(Rights.checked(*asked))
 
 
-def connect(namespace: str = DEFAULT_NAMESPACE, address: str | None = None, *, managers: int = 2) -> Session:
+def connect(
+    namespace: str = DEFAULT_NAMESPACE, address: str | None = None, *, managers: int = 2, tracing: bool = False
+) -> Session:
     """Join a namespace, and make it the one that later calls use. Starts what is missing, Ray included.
 
-    `managers` is how many channel managers a namespace gets that does not exist yet.
+    `managers` is how many channel managers a namespace gets that does not exist yet. With `tracing` whatever this
+    process publishes and handles from now on is traced by OpenTelemetry (`docs/watching.md`).
     """
     global _current
     check_namespace(namespace)
     if not isinstance(managers, int) or not 1 <= managers <= 64:
         raise ValueError(f"managers is a number from 1 to 64, not {managers!r}")
     with _lock:
+        if tracing:
+            _trace()
         _ensure_ray(address)
         session = _sessions.get(namespace)
         if session is not None and not session.is_usable:
@@ -278,6 +285,21 @@ def connect(namespace: str = DEFAULT_NAMESPACE, address: str | None = None, *, m
             _register_exit()
         _current = namespace
         return session
+
+
+def _trace() -> None:
+    if switch.is_on:
+        return
+    if any(session.endpoint.mailboxes for session in _sessions.values()):
+        raise errors.EChannelError(
+            "this process has subscriptions already, and tracing is for all of a process: call "
+            "connect(tracing=True) before the first subscribe()"
+        )
+    if importlib.util.find_spec("opentelemetry") is None:
+        raise ModuleNotFoundError(
+            'tracing needs opentelemetry-api, which is not installed: pip install "echannel-ray[tracing]"'
+        )
+    switch.is_on = True
 
 
 def _wanted(namespace: str | None) -> str:

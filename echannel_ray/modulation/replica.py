@@ -47,6 +47,7 @@ class Replica:
         modulator.services = services
         # An attribute of its own, and the list's method: an event that passes costs no call of Python code here.
         modulator.emit = self.emitted.append  # type: ignore[method-assign, assignment]
+        self.enqueue_one = modulator.enqueue
 
     def enqueue(self, events: Sequence[Any]) -> None:
         """Have it see each of the events. `BrokenAt` where it raises: those behind that one have not been seen."""

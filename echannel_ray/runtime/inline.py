@@ -11,6 +11,7 @@ from typing import Any
 
 from echannel_ray import errors
 from echannel_ray.formats import plain
+from echannel_ray.formats.traced import switch
 from echannel_ray.modulation.modulator import overrides
 from echannel_ray.modulation.replica import BrokenAt, Replica
 from echannel_ray.modulation.services import Services
@@ -20,6 +21,7 @@ from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.outlet import Encoded
 from echannel_ray.runtime.refusing import check_key, refused
+from echannel_ray.runtime.traced_replica import TracedReplica
 from echannel_ray.runtime.watchdog import Overran, Watch
 
 _MOST_UNSENT = 64
@@ -81,8 +83,9 @@ class InlineHost(Host):
         finally:
             self._watch.leave()
         check_key(shipment, self._branch, key)
-        self._replica = Replica(modulator, Services(shipment.requires, self._call_service))
-        self._enqueue_one = modulator.enqueue
+        replica = TracedReplica if switch.is_on else Replica
+        self._replica = replica(modulator, Services(shipment.requires, self._call_service))
+        self._enqueue_one = self._replica.enqueue_one
         self._emitted = self._replica.emitted
 
     @contextmanager

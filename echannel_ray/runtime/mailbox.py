@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -47,6 +47,7 @@ class Message:
     published_at: float
     redelivered: bool = False
     position: Any = None
+    trace: Mapping[str, str] | None = None  # where tracing is on: headers for OpenTelemetry's `propagate.extract`
 
 
 @dataclass(frozen=True)

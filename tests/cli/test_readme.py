@@ -29,6 +29,12 @@ def test_the_examples_of_the_guide_to_retention(tmp_path):
     assert "{'number': 5} comes next" in done.stdout
 
 
+def test_the_examples_of_the_guide_to_watching(tmp_path):
+    done = run_examples((ROOT / "docs" / "watching.md").read_text(), tmp_path)
+    assert "charged {'number': 1}" in done.stdout
+    assert all(name in done.stdout for name in ('"checkout"', '"deliver orders"', '"process orders"', '"charge"'))
+
+
 def test_files_that_it_names_are_there():
     named = set(re.findall(r"`((?:tests|docs|benchmarks|examples|echannel_ray)/[\w./-]+)`", README))
     named |= set(re.findall(r"\]\(([\w./-]+)\)", README))
