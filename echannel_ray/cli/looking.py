@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from echannel_ray.cli.options import Address, AsJson, Namespace, check_names
+from echannel_ray.cli.options import Address, AsJson, ChannelName, Namespace, check_names
 from echannel_ray.cli.outcomes import FAILED, exit_codes
+from echannel_ray.cli.texts import print_json
 
 
 def status(namespace: Namespace = "default", address: Address = None, as_json: AsJson = False) -> None:
@@ -23,7 +26,7 @@ def status(namespace: Namespace = "default", address: Address = None, as_json: A
 
             found = read_status(namespace)
         if as_json:
-            print(found.model_dump_json(indent=2))
+            print_json(found.model_dump(mode="json"))
         else:
             from echannel_ray.cli.tables import print_status
 
@@ -44,13 +47,101 @@ def channels(namespace: Namespace = "default", address: Address = None, as_json:
 
             found = read_channels(namespace)
         if as_json:
-            import json
-
-            print(json.dumps([line.model_dump(mode="json") for line in found], indent=2))
+            print_json([line.model_dump(mode="json") for line in found])
         else:
             from echannel_ray.cli.tables import print_channels
 
             print_channels(found, namespace)
+
+
+def info(
+    channel: ChannelName, namespace: Namespace = "default", address: Address = None, as_json: AsJson = False
+) -> None:
+    """Show all there is to know of a channel.
+
+    Its type and options, what was published, delivered and dropped, latency, lag, who is at which node, groups, and
+    what is derived. With --json, one document with the fields of `channel.stats()`, and event_type, fields, packing,
+    retention, logs and groups.
+    """
+    with exit_codes():
+        check_names(namespace, channel)
+        from echannel_ray.overview.joining import running_ray
+
+        with running_ray(address):
+            from echannel_ray.overview.details import read_details
+
+            found = read_details(namespace, channel)
+        if as_json:
+            print_json(found.model_dump(mode="json"))
+        else:
+            from echannel_ray.cli.details import print_details
+
+            print_details(found)
+
+
+def graph(
+    namespace: Namespace = "default",
+    address: Address = None,
+    as_json: AsJson = False,
+    as_dot: Annotated[
+        bool, typer.Option("--dot", help="Print it for Graphviz: echannel graph --dot | dot -Tsvg.")
+    ] = False,
+) -> None:
+    """Show who is connected with whom: nodes, channels, producers, consumers, what is derived.
+
+    With --json, one document with nodes, channels and edges; an edge has so many `ends` (producers or consumers of a
+    node on a channel) and `events`.
+    """
+    with exit_codes():
+        check_names(namespace)
+        if as_json and as_dot:
+            raise typer.BadParameter("--json or --dot, not both")
+        from echannel_ray.overview.joining import running_ray
+
+        with running_ray(address):
+            from echannel_ray.overview.topology import read_topology
+
+            found = read_topology(namespace)
+        if as_json:
+            print_json(found.model_dump(mode="json"))
+            return
+        from echannel_ray.cli import pictures
+
+        if as_dot:
+            print(pictures.dot(found))
+        else:
+            pictures.print_graph(found)
+
+
+def tree(
+    channel: Annotated[str | None, typer.Argument(metavar="[CHANNEL]", help="One channel; without it, all.")] = None,
+    namespace: Namespace = "default",
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is derived from channels: by which modulators, events in and out, and the bytes that each has saved.
+
+    With --json, a list with a document for each channel, each with what is `derived` from it, and so on.
+    """
+    with exit_codes():
+        check_names(namespace, channel)
+        from echannel_ray.overview.joining import running_ray
+
+        with running_ray(address):
+            from echannel_ray.overview.derivation import derivation_of
+            from echannel_ray.overview.details import read_details
+            from echannel_ray.overview.reading import read_channels
+
+            lines = read_channels(namespace) if channel is None else [read_details(namespace, channel)]
+            found = [derivation_of(line) for line in lines]
+        if as_json:
+            print_json([each.model_dump(mode="json") for each in found])
+        elif found:
+            from echannel_ray.cli.pictures import print_trees
+
+            print_trees(found)
+        else:
+            print(f"no channels in namespace {namespace}")
 
 
 def doctor(namespace: Namespace = "default", address: Address = None, as_json: AsJson = False) -> None:
@@ -66,8 +157,6 @@ def doctor(namespace: Namespace = "default", address: Address = None, as_json: A
 
         report = examine(namespace, address)
         if as_json:
-            from echannel_ray.cli.texts import print_json
-
             print_json(report.model_dump(mode="json"))
         else:
             from echannel_ray.cli.tables import print_report

@@ -1,10 +1,18 @@
-"""The command as people run it: a process of its own."""
+"""The command as people run it, a process of its own; and within a test's."""
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
+
+from click.testing import Result
+from typer.testing import CliRunner
+
+from echannel_ray.cli import app
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "echannel_ray.cli"]
@@ -27,3 +35,14 @@ def start(*arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def inside(*arguments: str) -> Result:
+    """Run a command that looks, in this process, as the driver that it is: others take seconds to join."""
+    with patch("echannel_ray.overview.joining.running_ray", _this_ray):
+        return CliRunner().invoke(app, arguments)
+
+
+@contextlib.contextmanager
+def _this_ray(address: str | None) -> Iterator[None]:
+    yield
