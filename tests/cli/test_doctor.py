@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 
-
 from echannel_ray.doctor import examination
 from echannel_ray.errors import Disconnected
 from tests.cli.commands import echannel

@@ -119,7 +119,7 @@ def test_info_of_a_retained_channel(scene):
     ("arguments", "told"),
     [
         (("trade",), "there is no channel 'trade' in namespace 'default': did you mean 'trades'?"),
-        (("nothing-like-it",), "`echannel channels` lists those that are"),
+        (("nothing-like-it",), ", 'kept', 'trades'"),
         (("trades", "--namespace", "nowhere"), "no process has joined namespace 'nowhere' yet"),
     ],
 )
