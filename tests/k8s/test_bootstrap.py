@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import stat
+import sys
 from dataclasses import replace
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 
 import echannel_ray as ec
 from echannel_ray.gateway.client import GatewayClient
-from echannel_ray.pod.bootstrap import bootstrap, read_plan
+from echannel_ray.pod.bootstrap import bootstrap, main, read_plan
 from tests.k8s.rendered import FOLDER
 
 
@@ -49,6 +50,16 @@ def test_a_plan_that_is_not_there_says_so(tmp_path, no_ray):
 
 def test_the_plan_that_is_deployed_is_one(no_ray):
     assert read_plan(FOLDER / "base/channels.json").gateway is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [([], "usage"), (["a", "b"], "usage"), (["/no/file"], "echannel: /no/file: No such")],
+)
+def test_a_wrong_call_is_told_on_standard_error(monkeypatch, capsys, no_ray, arguments, said):
+    monkeypatch.setattr(sys, "argv", ["bootstrap", *arguments])
+    assert main() == 2
+    assert capsys.readouterr().err.startswith(said)
 
 
 def free_port():

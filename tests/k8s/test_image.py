@@ -26,7 +26,8 @@ def instructions(text):
 
 def faults(text, requires_python):
     """What is wrong with a Dockerfile."""
-    stages, arguments, user = [], {}, "root"
+    stages: list[list[tuple[str, str]]] = []
+    arguments, user = {}, "root"
     for name, rest in instructions(text):
         if name == "ARG":
             key, _, value = rest.partition("=")
@@ -42,7 +43,8 @@ def faults(text, requires_python):
                 yield f"Python {version[1]} is out of range"
         elif name == "USER":
             user = rest
-        stages and stages[-1].append((name, rest))
+        if stages:
+            stages[-1].append((name, rest))
     for _, rest in [each for stage in stages for each in stage if each[0] == "RUN"]:
         for install in re.findall(r"pip install[^&]*", rest):
             if "--require-hashes" not in install and not {"--no-deps", "--no-build-isolation"} <= set(install.split()):
@@ -112,8 +114,8 @@ def pins(path):
     entries = re.split(r"^(?=[a-z0-9])", path.read_text(), flags=re.MULTILINE)
     found = {}
     for entry in entries[1:]:
-        pin = re.match(r"([a-z0-9.-]+)==([^\s;]+)", entry)
-        found[pin[1], pin[2]] = frozenset(re.findall(r"sha256:[0-9a-f]{64}", entry))
+        ((name, version),) = re.findall(r"^([a-z0-9.-]+)==([^\s;]+)", entry)
+        found[name, version] = frozenset(re.findall(r"sha256:[0-9a-f]{64}", entry))
     return found
 
 
@@ -150,5 +152,5 @@ def test_all_that_is_needed_is_in_the_lock_of_the_image():
                 below = re.sub(r"[-_.]+", "-", requirement.name).lower()
                 wanted += [(below, each) for each in ("", *requirement.extras)]
     assert ("ray", "default") in seen
-    made = re.search(r"^IMAGE_EXTRAS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+    (made,) = re.findall(r"^IMAGE_EXTRAS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert tuple(made.split()) == EXTRAS
