@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
@@ -33,6 +34,17 @@ class Manager(Part):
     channels: list[str] = Field(default_factory=list)
 
 
+class Certificate(BaseModel):
+    """What a concentrator shows to its peers."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    source: str  # "issued" by the name server, or "mounted" as files
+    until: datetime
+    sha256: str
+    failures: int = 0  # mounted files that were no good: those before them stay in use
+
+
 class ConcentratorPart(Part):
     """A concentrator, and how its links are."""
 
@@ -42,6 +54,8 @@ class ConcentratorPart(Part):
     queued_bytes: int = 0
     malformed_frames: int = 0
     refused_links: int = 0
+    refused: dict[str, int] = Field(default_factory=dict)  # the same by reason
+    certificate: Certificate | None = None
     dropped_frames: int = 0
     packs_forwarded: int = 0
     bytes_between_nodes: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import psutil
@@ -23,8 +23,10 @@ class LocalCluster:
     Its processes also end when this process is killed: Ray asks the kernel for that.
     """
 
-    def __init__(self, nodes: int = 1, cpus: int = 4) -> None:
+    def __init__(self, nodes: int = 1, cpus: int = 4, environments: Sequence[dict[str, str]] = ()) -> None:
+        """`environments` are variables of the first nodes, one after the other."""
         self._cpus = cpus
+        self._environments = environments
         self._cluster = Cluster()
         self.nodes: list[Node] = []
         try:
@@ -46,6 +48,7 @@ class LocalCluster:
             num_cpus=self._cpus,
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=False,
+            env_vars=dict(*self._environments[len(self.nodes) :][:1]),
         )
         self.nodes.append(node)
         return node

@@ -183,7 +183,7 @@ def ensure_name_server(
             if actor_class is None and _has_runtime_env() and _create_apart(namespace, managers):
                 return find(name)
             from echannel_ray.actors.name_server import NameServer
-            from echannel_ray.transport.security import Authority
+            from echannel_ray.transport.authority import Authority
 
             # Whoever comes too late has made a secret for nothing: Ray drops the arguments.
             return create(name, actor_class or NameServer, (namespace, Authority.generate(), managers), head_node_id())

@@ -9,7 +9,6 @@ import os
 import socket
 import time
 from collections.abc import Coroutine, Iterable
-from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from echannel_ray.actors.peers import PEER_TIMEOUT_SECONDS, Peers, greeting
 from echannel_ray.actors.registry import Registry
 from echannel_ray.actors.remembered import forget_gateway
 from echannel_ray.actors.storage import SOCKET_NAME, Storage
+from echannel_ray.actors.wallet import Wallet
 from echannel_ray.ids import WIRE_VERSION, node_number
 from echannel_ray.protocol import frames, messages
 from echannel_ray.protocol.messages import ConcentratorInfo, Directory, Push, Registrations, Unconfirmed
@@ -61,6 +61,7 @@ class Concentrator:
         self._hub = Hub(namespace, self._node, self._incarnation, self._relay, self)
         self._serving = asyncio.Event()
         self._failure: errors.EChannelError | None = None
+        self._failure_is_told = False
         self._recovered = asyncio.Event()
         self._storage = Storage(namespace, self._node)
         self._registry = Registry(self._node)
@@ -72,7 +73,7 @@ class Concentrator:
         self._push_numbers = itertools.count(1)
         self._info: ConcentratorInfo | None = None
         self._listeners: list[UnixListener | TcpListener] = []
-        self._renew_at = datetime.max.replace(tzinfo=timezone.utc)
+        self._wallet: Wallet | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         # Somebody has asked for it, and may take long to link up on a busy machine.
         self._idle_since = time.monotonic() + LINGER_SECONDS
@@ -92,21 +93,24 @@ class Concentrator:
             os._exit(1)
 
     async def _begin(self) -> None:
+        # What an administrator can mend comes first, with nothing begun that would be there twice: see `ready`.
+        self._wallet = Wallet(self._node, self._ask_for_certificate, self._credentials_changed)
         self._directory_path = SocketDirectory(self._namespace, self._node)
         self._expect_former_endpoints()
         endpoints = UnixListener(self._directory_path.socket_path(SOCKET_NAME))
         self._listeners.append(endpoints)
         self._hub.add_listener(endpoints)
         self._hub.start()
-        peers = await self._join()
+        peers = await self._join(self._wallet)
         self._listeners.append(peers)
         self._hub.post(partial(self._hub.add_listener, peers))
         self._serving.set()
         self._in_background(self._watch())
+        self._in_background(self._watch_credentials(self._wallet))
         self._in_background(asyncio.to_thread(self._storage.recover))
         await asyncio.to_thread(sweep, self._directory_path)
 
-    async def _join(self) -> TcpListener:
+    async def _join(self, wallet: Wallet) -> TcpListener:
         host = _own_host(self._ray_node_id)
         # The certificate comes with joining, and joining names the port: so the port is taken first.
         probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -125,10 +129,11 @@ class Concentrator:
             incarnation=self._incarnation,
         )
         directory, credentials = await self._ask_name_server("join", self._info)
-        self._take_credentials(credentials)
-        listener = TcpListener(host, port, credentials)
+        wallet.take(credentials)
+        assert wallet.current is not None
+        listener = TcpListener(host, port, wallet.current)
         probe.close()
-        self._peers.take_directory(directory)
+        self._take_directory(directory)
         return listener
 
     def _expect_former_endpoints(self) -> None:
@@ -265,8 +270,14 @@ class Concentrator:
 
     async def ready(self) -> str:
         """Answered when endpoints can link up and their requests are answered: where its socket is."""
+        if self._failure_is_told:
+            # Who asks again may have mended it.
+            self._failure, self._failure_is_told = None, False
+            self._serving.clear()
+            self._in_background(self._start())
         await self._serving.wait()
         if self._failure is not None:
+            self._failure_is_told = True
             raise self._failure
         return self._directory_path.socket_path(SOCKET_NAME)
 
@@ -316,15 +327,25 @@ class Concentrator:
         """Concentrators came or left."""
         # Not before the answer to joining, which brings the certificate that is needed to reach them.
         await self._serving.wait()
+        self._take_directory(directory)
+
+    def _take_directory(self, directory: Directory) -> None:
         self._peers.take_directory(directory)
+        assert self._wallet is not None
+        assert self._peers.directory is not None
+        if self._wallet.take_revoked(self._peers.directory.revoked):
+            self._in_background(self._wallet.renew())
 
     async def describe(self) -> dict[str, Any]:
         """Who this is, and how its links are."""
         suspected = self._hub.suspected()
+        refused = sum((each.refused for each in self._listeners), self._hub.refused)
         return {
             **describe_this_actor(),
             "info": self._info,
             "directory_epoch": self._peers.directory.epoch if self._peers.directory else 0,
+            "revoked": self._peers.directory.revoked if self._peers.directory else (),
+            "certificate": self._wallet.describe() if self._wallet else None,
             "endpoints": len(self._relay.endpoints),
             "peers": len(self._relay.peers),
             "flows": len(self._relay.routes),
@@ -332,7 +353,8 @@ class Concentrator:
             "suspected_endpoints": [f"{link.endpoint:016x}" for link in suspected if link.endpoint],
             "queued_bytes": self._hub.queued_bytes(),
             "malformed_frames": self._hub.malformed_frames,
-            "refused_links": self._hub.refused_links + sum(each.refused for each in self._listeners),
+            "refused_links": refused.total(),
+            "refused": dict(refused),
             "dropped_frames": self._relay.dropped_frames,
             "packs_forwarded": self._hub.packs_forwarded,
             "bytes_between_nodes": self._hub.bytes_between_nodes,
@@ -393,26 +415,32 @@ class Concentrator:
                     self._hub.post(partial(self._relay.presume_gone, [endpoint]))
                     self._in_background(self._let_go(endpoint))
         self._peers.watch(now)
-        if datetime.now(timezone.utc) > self._renew_at:
-            await self._renew()
         if self._relay.endpoints or self._relay.expected:
             self._idle_since = now
         elif now - self._idle_since > self._linger_seconds and not self._retiring:
             self._retiring = True
             self._in_background(self._retire_soon())
 
-    async def _renew(self) -> None:
-        """Get another certificate while the old one is good; links that exist are not concerned."""
-        _, credentials = await self._ask_name_server("join", self._info)
-        self._take_credentials(credentials)
+    async def _watch_credentials(self, wallet: Wallet) -> None:
+        """Apart from `_watch`: the name server may be away for longer than links can go without a look."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            try:
+                await wallet.look(time.monotonic())
+            except Exception:  # as above
+                logger.exception("the concentrator of node %016x keeps its credentials", self._node)
+
+    async def _ask_for_certificate(self) -> Credentials:
+        directory, credentials = await self._ask_name_server("join", self._info)
+        self._take_directory(directory)
+        issued: Credentials = credentials
+        return issued
+
+    def _credentials_changed(self, credentials: Credentials) -> None:
+        self._peers.take_credentials(credentials)
         for listener in self._listeners:
             if isinstance(listener, TcpListener):
-                self._hub.post(partial(listener.renew, credentials))
-
-    def _take_credentials(self, credentials: Credentials) -> None:
-        self._peers.credentials = credentials
-        now = datetime.now(timezone.utc)
-        self._renew_at = now + (credentials.not_after - now) / 2
+                listener.renew(credentials)  # now: who revoked a key is answered when nobody is let in by it
 
     async def _retire_soon(self) -> None:
         import ray

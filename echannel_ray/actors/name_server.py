@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import Coroutine, Iterable
@@ -19,7 +20,8 @@ from echannel_ray.actors import bootstrap
 from echannel_ray.ids import RAY_NAMESPACE, WIRE_VERSION, node_number
 from echannel_ray.protocol.messages import ConcentratorInfo, Definition, Directory
 from echannel_ray.protocol.naming import NameBook
-from echannel_ray.transport.security import Authority, AuthoritySecret, Credentials
+from echannel_ray.transport.authority import Authority, AuthoritySecret
+from echannel_ray.transport.security import Credentials
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +59,18 @@ class NameServer:
             if was_gone:
                 # Managers refuse requests from a node that was declared dead: they must know before it asks any.
                 await asyncio.gather(*map(self._tell, self._managers))
-        return self._book.directory(), self._authority.issue(info.node, [info.host])
+        directory = self._book.directory()
+        issued = self._authority.issue(info.node, [info.host], not_revoked_at=self._book.revoked_before(info.node))
+        return directory, dataclasses.replace(issued, revoked=directory.revoked)
+
+    async def revoke(self, node: int) -> list[str]:
+        """What was issued to a node until now is void; the names of the concentrators that could not be told."""
+        await self._serving.wait()
+        # Certificates count whole seconds: one that is issued later in this one is dated into the next.
+        self._book.revoked(node, _now() // 1000 + 1)
+        names = [info.actor_name for info in self._book.directory().concentrators]
+        told = await asyncio.gather(*map(self._tell, names))
+        return [name for name, was_told in zip(names, told, strict=True) if not was_told]
 
     async def leave(self, node: int, incarnation: int) -> None:
         """A concentrator without endpoints retires."""
@@ -209,6 +222,8 @@ class NameServer:
             try:
                 described = await bootstrap.ask(name, "describe", timeout=_STATUS_SECONDS)
                 self._book.epoch_seen(described["directory_epoch"])
+                for node, before in described["revoked"]:
+                    self._book.revoked(node, before)
                 if described["info"] is not None:
                     self._book.joined(described["info"])
                     return
@@ -233,11 +248,13 @@ class NameServer:
         self._to_tell.discard(name)  # what changes from here on needs another message
         await self._tell(name)
 
-    async def _tell(self, name: str) -> None:
+    async def _tell(self, name: str) -> bool:
         try:
             await bootstrap.ask(name, "directory_changed", self._book.directory(), timeout=_TELL_SECONDS)
         except Exception as error:
             logger.debug("%s was not told of the new directory; it asks when it starts: %s", name, error)
+            return False
+        return True
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

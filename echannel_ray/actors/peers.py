@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import socket
 import time
@@ -15,7 +16,7 @@ from typing import Any
 from echannel_ray import errors
 from echannel_ray.protocol.messages import ConcentratorInfo, Directory
 from echannel_ray.protocol.relay import Relay
-from echannel_ray.runtime.hub import Hub
+from echannel_ray.runtime.hub import Hub, HubLink
 from echannel_ray.transport import wire
 from echannel_ray.transport.security import Credentials
 from echannel_ray.transport.tcp import connect_tcp
@@ -27,6 +28,9 @@ _DIAL_SECONDS = 2.0
 _DIAL_AGAIN_SECONDS = 0.2
 # A node that joins is known to its first producers a little before it is known here.
 _UNKNOWN_NODE_SECONDS = 2.0
+# So long may a link last that was made when others were trusted.
+_JUDGED_SECONDS = 5.0
+_RENEW_AGAIN_SECONDS = 1.0
 
 
 class Peers:
@@ -47,7 +51,9 @@ class Peers:
         self._ask_name_server = ask_name_server
         self._in_background = in_background
         self.directory: Directory | None = None
-        self.credentials: Credentials | None = None
+        self._credentials: Credentials | None = None
+        self._judging_since = -math.inf  # when it last changed who is trusted
+        self._distrusting: set[int] = set()  # that was said already
         self._dialling: set[int] = set()
         self._up: dict[int, asyncio.Event] = {}
         self._lost_at: dict[int, float] = {}
@@ -66,6 +72,12 @@ class Peers:
             self._hub.post(partial(self._relay.node_gone, node))
             self._lost_at.pop(node, None)
         self._reach_all()
+
+    def take_credentials(self, credentials: Credentials) -> None:
+        """What to show, and what to ask for, from now on; also of links that are: see `_look_after`."""
+        if self._credentials is not None and self._credentials.trust != credentials.trust:
+            self._judging_since = time.monotonic()
+        self._credentials = credentials
 
     def is_back(self, node: int) -> None:
         """The link to a node is up."""
@@ -88,6 +100,9 @@ class Peers:
             if now - lost_at > PEER_TIMEOUT_SECONDS:
                 del self._lost_at[node]
                 self._in_background(self._report_dead(node, waited=True))
+        for node, peer_link in [*self._relay.peers.items()]:
+            if isinstance(peer_link, HubLink):
+                self._look_after(node, peer_link, now)
         for link in self._hub.suspected():
             if link.node and now - link.heard_at > PEER_TIMEOUT_SECONDS:
                 self._hub.post(partial(self._hub.disconnect, link))
@@ -98,6 +113,43 @@ class Peers:
         for info in self.directory.concentrators if self.directory is not None else ():
             if info.node != self._node and info.node not in self._relay.peers and info.node not in self._dialling:
                 self._in_background(self._reach(info.node))
+
+    def _look_after(self, node: int, link: HubLink, now: float) -> None:
+        """A link lasts as long as what was shown when it was made would let it be made now.
+
+        It is renewed well before that: the new link takes the place of the old one, and flows see to it that nothing is
+        lost. What can't be renewed ends.
+        """
+        peer = link.connection.peer
+        assert self._credentials is not None
+        if self._credentials.has_revoked(peer):
+            self._hub.post(partial(self._hub.refuse, "revoked", link))
+        elif peer.expires_at is not None and time.time() > peer.expires_at:
+            self._hub.post(partial(self._hub.refuse, "expired", link))
+        elif link.opened_at < self._judging_since < now - _JUDGED_SECONDS:
+            self._hub.post(partial(self._hub.refuse, "not_renewed", link))
+        elif now > link.renew_at or link.opened_at < self._judging_since < now - self._courtesy_seconds(node):
+            self._in_background(self._renew(node))
+
+    def _courtesy_seconds(self, node: int) -> float:
+        """How long this side lets the other renew their link: two that are told the same must not dial at once."""
+        return 0.0 if self._node < node else _RENEW_AGAIN_SECONDS
+
+    async def _renew(self, node: int) -> None:
+        """Have another link to a peer in the place of the one that there is."""
+        info = self._info_of(node)
+        if info is None or node in self._dialling:
+            return
+        self._dialling.add(node)
+        try:
+            self._is_up(node).clear()
+            if await asyncio.to_thread(self._dial, info):
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._is_up(node).wait(), _DIAL_SECONDS)
+                    return
+            await asyncio.sleep(_RENEW_AGAIN_SECONDS)
+        finally:
+            self._dialling.discard(node)
 
     async def _reach(self, node: int) -> None:
         """Have a link to this peer, or know that it is dead: one of a pair dials, both look for the other."""
@@ -122,17 +174,31 @@ class Peers:
 
     def _dial(self, info: ConcentratorInfo) -> bool:
         """Link to a peer and greet it; it blocks. Whether somebody of this node's certificate was there."""
-        assert self.credentials is not None
+        credentials = self._credentials
+        assert credentials is not None
         try:
-            connection = connect_tcp(info.host, info.port, self.credentials, _DIAL_SECONDS)
-        except (OSError, errors.EChannelError) as error:
+            connection = connect_tcp(info.host, info.port, credentials, _DIAL_SECONDS)
+        except errors.NotAuthorised as error:
+            self._distrust(info, error)
+            return False
+        except OSError as error:
             logger.debug("node %016x at %s:%d: %s", info.node, info.host, info.port, error)
             return False
-        if connection.peer.node != info.node:
+        if connection.peer.node not in (info.node, None):  # None: of a mounted certificate that names no node
             connection.close()
             return False
-        self._hub.post(partial(self._hub.adopt, connection, self._hello))
+        self._distrusting.discard(info.node)
+        ends_at = min(credentials.not_after.timestamp(), connection.peer.expires_at or math.inf)
+        # Each side has another certificate by the middle of the former's life, or a little later.
+        renew_at = time.monotonic() + max(_RENEW_AGAIN_SECONDS, (ends_at - time.time()) / 2)
+        self._hub.post(partial(self._hub.adopt, connection, self._hello, renew_at))
         return True
+
+    def _distrust(self, info: ConcentratorInfo, error: errors.NotAuthorised) -> None:
+        self._hub.post(partial(self._hub.refuse, error.facts["reason"]))
+        if info.node not in self._distrusting:
+            self._distrusting.add(info.node)
+            logger.warning("there is no link to node %016x, and it is tried again and again: %s", info.node, error)
 
     async def _report_dead(self, node: int, waited: bool) -> None:
         """Have the name server look as well: only what it finds dead, is. `waited`: silence has lasted long enough."""

@@ -397,3 +397,4 @@ class Directory:
     version: int
     managers: tuple[str, ...]  # actor names; a channel's manager is `managers[slot_of(channel, len(managers))]`
     concentrators: tuple[ConcentratorInfo, ...] = field(default=())
+    revoked: tuple[tuple[int, int], ...] = ()  # node: certificates issued to it before this second are void

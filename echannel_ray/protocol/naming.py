@@ -1,5 +1,5 @@
 """What the name server knows: which manager keeps which channel, where the concentrators are, and a second copy of the
-channels' definitions.
+channels' definitions; and which certificates are void.
 
 Of two reports about one concentrator the one with the higher incarnation counts, so reports may come late or twice. A
 concentrator's departure is remembered with its incarnation, so that its own late report does not bring it back.
@@ -40,6 +40,7 @@ class NameBook:
         self._managers = managers
         self._concentrators: dict[int, ConcentratorInfo] = {}
         self._left: dict[int, int] = {}  # node: the incarnation that left
+        self._revoked: dict[int, int] = {}  # node: the second before which its certificates were issued
         self._definitions: dict[str, Definition] = {}
         self._forgotten: dict[str, int] = {}  # channel: the newest incarnation that was deleted
         self._last_epoch = epoch
@@ -47,7 +48,9 @@ class NameBook:
     def directory(self) -> Directory:
         """All that a concentrator or a manager needs to find the others."""
         concentrators = tuple(info for _, info in sorted(self._concentrators.items()))
-        return Directory(self._epoch, self._version, self._managers, concentrators)
+        return Directory(
+            self._epoch, self._version, self._managers, concentrators, tuple(sorted(self._revoked.items()))
+        )
 
     def concentrator(self, node: int) -> ConcentratorInfo | None:
         """The concentrator of a node."""
@@ -92,6 +95,18 @@ class NameBook:
         else:
             assert isinstance(entry, int), entry
             self._left[node] = entry
+
+    # ---- certificates ----------------------------------------------------------------------------------------------
+
+    def revoked(self, node: int, before: int) -> None:
+        """Certificates that were issued to a node before this second are void; of two reports the later one counts."""
+        if before > self.revoked_before(node):
+            self._revoked[node] = before
+            self._version += 1
+
+    def revoked_before(self, node: int) -> int:
+        """Since when a certificate of this node counts."""
+        return self._revoked.get(node, 0)
 
     # ---- definitions and epochs ------------------------------------------------------------------------------------
 

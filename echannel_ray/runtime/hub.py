@@ -7,12 +7,13 @@ from the buffer that they were read into straight to the sockets that they are f
 from __future__ import annotations
 
 import logging
+import math
 import os
 import select
 import struct
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
@@ -84,8 +85,8 @@ class HubLink:
     """One link of the concentrator: to an endpoint of its node, or to another concentrator."""
 
     __slots__ = (
-        "connection", "endpoint", "heard_at", "hello", "node", "opened_at", "out", "out_bytes", "partial", "said_at",
-        "writable",
+        "connection", "endpoint", "heard_at", "hello", "node", "opened_at", "out", "out_bytes", "partial", "renew_at",
+        "said_at", "writable",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, now: float) -> None:
@@ -98,6 +99,7 @@ class HubLink:
         self.out_bytes = 0
         self.opened_at = self.heard_at = self.said_at = now
         self.writable = True  # False while epoll waits until it is
+        self.renew_at = math.inf  # on `time.monotonic`; of a link that we opened, while both certificates are good
 
     def __repr__(self) -> str:
         return f"<link to {'endpoint' if self.endpoint else 'node'} {self.endpoint or self.node:x}>"
@@ -112,7 +114,7 @@ class Hub:
         self.incarnation = incarnation
         self.relay = relay
         self.malformed_frames = 0
-        self.refused_links = 0
+        self.refused: Counter[str] = Counter()  # links that were no peer's or endpoint's, by reason
         self.bytes_between_nodes = 0
         self.packs_forwarded = 0
         self._owner = owner
@@ -157,10 +159,11 @@ class Hub:
         self._listeners[listener.fileno()] = listener
         self._epoll.register(listener.fileno(), select.EPOLLIN)
 
-    def adopt(self, connection: Connection, hello: wire.Hello | None = None) -> HubLink:
+    def adopt(self, connection: Connection, hello: wire.Hello | None = None, renew_at: float = math.inf) -> HubLink:
         """A new link. With `hello` it is one that we opened, to a peer."""
         connection.setblocking(False)
         link = HubLink(connection, time.monotonic())
+        link.renew_at = renew_at
         self._links[connection.fileno()] = link
         self._epoll.register(connection.fileno(), select.EPOLLIN)
         if hello is not None:
@@ -200,6 +203,12 @@ class Hub:
     def disconnect(self, link: HubLink) -> None:
         """Close a link; what follows is as if the other side had."""
         self._closed(link)
+
+    def refuse(self, reason: str, link: HubLink | None = None) -> None:
+        """Count somebody who is not let in, or a link whose other side has lost what let it in: that is closed."""
+        self.refused[reason] += 1
+        if link is not None:
+            self._closed(link)
 
     def _wait_writable(self, link: HubLink) -> None:
         if link.writable:
@@ -296,7 +305,7 @@ class Hub:
         for link in [*self._links.values()]:
             if link.hello is None:
                 if self._now - link.opened_at > GREETING_SECONDS:
-                    self.refused_links += 1
+                    self.refused["silent"] += 1
                     self._closed(link)
             elif not link.out:
                 self.send(link, heartbeat)
@@ -479,20 +488,21 @@ class Hub:
             )  # fmt: skip
         if hello.namespace != self.namespace:
             return errors.NotAuthorised(
-                f"this concentrator serves namespace {self.namespace!r}, not {hello.namespace!r}"
+                f"this concentrator serves namespace {self.namespace!r}, not {hello.namespace!r}", reason="namespace"
             )
         peer = link.connection.peer
         if hello.endpoint:
             if peer.kind == "tcp":
-                return errors.NotAuthorised("endpoints link up by Unix sockets")
+                return errors.NotAuthorised("endpoints link up by Unix sockets", reason="greeting")
             if hello.endpoint in self.relay.endpoints:
-                return errors.NotAuthorised("an endpoint of this number is attached already")
-        elif peer.kind != "tcp" or peer.node != hello.node:
-            return errors.NotAuthorised("a concentrator's certificate must be of its node")
+                return errors.NotAuthorised("an endpoint of this number is attached already", reason="greeting")
+        elif peer.kind != "tcp" or peer.node not in (hello.node, None) or hello.node == self.node:
+            # A mounted certificate may name no node: then its holder is believed (see docs/security.md).
+            return errors.NotAuthorised("a concentrator's certificate must be of its node", reason="other_node")
         return None
 
     def _refuse(self, link: HubLink, error: errors.EChannelError) -> None:
-        self.refused_links += 1
+        self.refused[error.facts.get("reason", "version")] += 1
         self.send(link, frames.frame(frames.REFUSED, wire.encode_error(error)))
         self._closed(link)
 

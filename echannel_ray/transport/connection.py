@@ -39,6 +39,8 @@ class Peer:
     pid: int | None = None  # of the process that connected or listened; later forks don't show
     uid: int | None = None
     node: int | None = None
+    issued_at: int | None = None  # its certificate, in seconds since 1970; and until when that is good
+    expires_at: int | None = None
 
 
 class Connection(Protocol):

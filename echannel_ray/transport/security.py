@@ -1,43 +1,43 @@
-"""Who may link to whom: one authority per namespace signs a certificate for each node, and links show them both ways.
+"""Who may link to whom: each node has a key and a certificate, and links show them both ways.
 
-The name server keeps the authority. It hands `Credentials` out through Ray, so whoever may call actors of the cluster
-may link, and nobody else. A certificate names its node, not its host: addresses change and several nodes may share one,
-so host names are not compared; the node's number is (`peer_node`).
+Credentials come from one of two places. By default the name server's authority makes them, and hands them out through
+Ray: whoever may call actors of the cluster may link, and nobody else (`authority.py`). Or they are files that somebody
+else renews, as cert-manager does (`mounted.py`).
 """
 
 from __future__ import annotations
 
-import ipaddress
+import contextlib
+import hashlib
 import os
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta
+from typing import Any
 
 from echannel_ray.errors import NotAuthorised
+from echannel_ray.transport.connection import Peer
 
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-
-# `cryptography` is imported where certificates are made and nowhere else: only the name server makes any, and every
-# concentrator would pay several megabytes for it.
-
-CERTIFICATE_LIFE = timedelta(days=30)
-_AUTHORITY_LIFE = timedelta(days=3650)
-# The clocks of a cluster differ: a certificate counts from a day before it was made.
-_CLOCK_SKEW = timedelta(days=1)
+# The clocks of a cluster differ: a certificate of our authority counts from a day before it was made.
+CLOCK_SKEW = timedelta(days=1)
 _NODE = re.compile(r"[0-9a-f]{16}\Z")
-
-
-@dataclass(frozen=True)
-class AuthoritySecret:
-    """All that an authority is: kept among its actor's arguments, so that a restart rebuilds the same one."""
-
-    key_pem: bytes = field(repr=False)
-    certificate_pem: bytes
+# Why OpenSSL refuses a certificate, by its numbers (X509_V_ERR_…), in words that a counter can be named by.
+_REFUSED_CERTIFICATES = {
+    2: "unknown_authority",
+    7: "unknown_authority",
+    18: "unknown_authority",
+    19: "unknown_authority",
+    20: "unknown_authority",
+    21: "unknown_authority",
+    9: "not_yet_valid",
+    10: "expired",
+    23: "revoked",
+    26: "wrong_usage",
+    3: "no_revocation_list",
+    12: "no_revocation_list",
+}
 
 
 @dataclass(frozen=True)
@@ -46,55 +46,29 @@ class Credentials:
 
     key_pem: bytes = field(repr=False)
     certificate_pem: bytes
-    authority_pem: bytes
+    authority_pem: bytes  # of several authorities, while one takes the place of another
     not_after: datetime
+    revoked: tuple[tuple[int, int], ...] = ()  # node: what was issued to it before this time, in seconds, is void
+    revocation_list_pem: bytes = b""  # of mounted credentials: what their authority has revoked
+    names: frozenset[str] = frozenset()  # of mounted credentials: a peer's certificate has one of these names, too
 
+    @property
+    def trust(self) -> tuple[Any, ...]:
+        """By what handshakes judge peers: when it changes, links that were made before are to be made again.
 
-class Authority:
-    """Signs the certificates of all nodes of a namespace; it runs in the name server, one per namespace."""
+        (What `revoked` says of a link can be seen without another handshake.)
+        """
+        return self.authority_pem, self.revocation_list_pem, self.names
 
-    def __init__(self, secret: AuthoritySecret) -> None:
-        self._secret = secret
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of this node's certificate, as `openssl x509 -fingerprint` and its peers see it."""
+        first = self.certificate_pem.split(b"-----END CERTIFICATE-----")[0] + b"-----END CERTIFICATE-----\n"
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first.decode("ascii").strip())).hexdigest()
 
-    @staticmethod
-    def generate() -> AuthoritySecret:
-        """A new authority's key and certificate, made once in the life of a namespace."""
-        from cryptography import x509
-        from cryptography.hazmat.primitives.asymmetric import ec
-
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = _name("echannel_ray authority")
-        builder = _builder(name, name, key, datetime.now(timezone.utc) + _AUTHORITY_LIFE)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
-        return AuthoritySecret(_key_pem(key), _sign(builder, key))
-
-    def issue(self, node_number: int, hosts: Sequence[str], life: timedelta = CERTIFICATE_LIFE) -> Credentials:
-        """A key and a certificate for one node; `hosts`, its names and addresses, are for whoever reads it."""
-        from cryptography import x509
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.x509.oid import ExtendedKeyUsageOID
-
-        authority = x509.load_pem_x509_certificate(self._secret.certificate_pem)
-        authority_key = serialization.load_pem_private_key(self._secret.key_pem, None)
-        assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
-        key = ec.generate_private_key(ec.SECP256R1())
-        not_after = datetime.now(timezone.utc) + life
-        builder = _builder(_name(f"{node_number:016x}"), authority.subject, key, not_after)
-        # Each node is a client of some of its peers and a server to the others.
-        both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
-        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
-        builder = builder.add_extension(both, critical=False)
-        builder = builder.add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
-        )
-        if hosts:
-            names = x509.SubjectAlternativeName([_alternative_name(host) for host in hosts])
-            builder = builder.add_extension(names, critical=False)
-        certificate_pem = _sign(builder, authority_key)
-        return Credentials(_key_pem(key), certificate_pem, self._secret.certificate_pem, not_after)
+    def has_revoked(self, peer: Peer) -> bool:
+        """Whether what this peer has shown counts no more."""
+        return any(node == peer.node and (peer.issued_at or 0) < before for node, before in self.revoked)
 
 
 def server_context(credentials: Credentials) -> ssl.SSLContext:
@@ -110,15 +84,59 @@ def client_context(credentials: Credentials) -> ssl.SSLContext:
     return _context(ssl.PROTOCOL_TLS_CLIENT, credentials)
 
 
-def peer_node(tls: ssl.SSLObject) -> int:
-    """The number of the node at the other side, from its certificate, which the handshake has verified."""
-    # typeshed can't know that this key's value is a tuple of tuples of pairs.
-    subject: Any = (tls.getpeercert() or {}).get("subject", ())
-    for relative_name in subject:
+def identify(tls: ssl.SSLObject, credentials: Credentials) -> Peer:
+    """Who is at the other side, by its certificate, which the handshake has verified; `NotAuthorised` if no peer is.
+
+    A certificate of our authority names its node. One that was mounted need not: then it has to have a name that ours
+    has too, so that what the same authority has signed for other programs is no key to our links.
+    """
+    certificate: Any = tls.getpeercert() or {}
+    node = _node_of(certificate)
+    if credentials.names:
+        if not names_of(certificate) & credentials.names:
+            raise NotAuthorised(
+                f"the peer's certificate has none of the names {sorted(credentials.names)}, so it is not for these "
+                "links: give the certificates of all nodes one dnsName in common",
+                reason="no_member",
+            )
+    elif node is None:
+        raise NotAuthorised(
+            "the peer's certificate names no node: it was not made by `Authority.issue`", reason="no_member"
+        )
+    peer = Peer(
+        "tcp",
+        node=node,
+        issued_at=int(ssl.cert_time_to_seconds(certificate["notBefore"]) + CLOCK_SKEW.total_seconds()),
+        expires_at=int(ssl.cert_time_to_seconds(certificate["notAfter"])),
+    )
+    if credentials.has_revoked(peer):
+        raise NotAuthorised(f"the certificate of node {node:016x} was revoked", reason="revoked")
+    return peer
+
+
+def names_of(certificate: dict[str, Any]) -> frozenset[str]:
+    """The names by which a certificate says what it is for (not addresses, which say where it is used)."""
+    return frozenset(name for kind, name in certificate.get("subjectAltName", ()) if kind in ("DNS", "URI"))
+
+
+def reason_of(error: Exception) -> str:
+    """Why a handshake failed, in a word: the refused are counted by it."""
+    if isinstance(error, NotAuthorised):
+        return str(error.facts["reason"])
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _REFUSED_CERTIFICATES.get(error.verify_code, "bad_certificate")
+    reason = getattr(error, "reason", None) or ""
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "no_certificate"
+    return "by_the_peer" if "ALERT" in reason else "bad_handshake"
+
+
+def _node_of(certificate: dict[str, Any]) -> int | None:
+    for relative_name in certificate.get("subject", ()):
         for key, value in relative_name:
             if key == "commonName" and _NODE.match(value):
                 return int(value, 16)
-    raise NotAuthorised("the peer's certificate names no node: it was not made by `Authority.issue`")
+    return None
 
 
 def _context(protocol: int, credentials: Credentials) -> ssl.SSLContext:
@@ -129,73 +147,25 @@ def _context(protocol: int, credentials: Credentials) -> ssl.SSLContext:
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     # Only our authority counts: the system's are never loaded.
     context.load_verify_locations(cadata=credentials.authority_pem.decode("ascii"))
-    # `ssl` reads keys from files only. This one is in memory, and gone when it is closed: a key never reaches a disk.
-    descriptor = os.memfd_create("echannel_ray", os.MFD_CLOEXEC)
-    with open(descriptor, "wb") as file:
-        file.write(credentials.key_pem + credentials.certificate_pem)
-        file.flush()
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    if credentials.revocation_list_pem:
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        with _file_in_memory(credentials.revocation_list_pem) as path:
+            context.load_verify_locations(cafile=path)
+    with _file_in_memory(credentials.key_pem + b"\n" + credentials.certificate_pem) as path:
+        context.load_cert_chain(path, password=_no_password)
     return context
 
 
-def _name(common_name: str) -> x509.Name:
-    from cryptography import x509
-
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
-
-
-def _alternative_name(host: str) -> x509.GeneralName:
-    from cryptography import x509
-
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+@contextlib.contextmanager
+def _file_in_memory(content: bytes) -> Iterator[str]:
+    """`ssl` reads keys from files only. This one is gone when it is closed: a key never reaches a disk."""
+    descriptor = os.memfd_create("echannel_ray", os.MFD_CLOEXEC)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{descriptor}"
 
 
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, not_after: datetime
-) -> x509.CertificateBuilder:
-    from cryptography import x509
-
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        # A life of zero or less makes an expired certificate, not an error about the order of two dates.
-        .not_valid_before(min(datetime.now(timezone.utc), not_after) - _CLOCK_SKEW)
-        .not_valid_after(not_after)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _sign(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import hashes, serialization
-
-    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-
-def _key_pem(key: EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def _no_password() -> str:
+    # OpenSSL would ask for it at the terminal, and wait.
+    raise NotAuthorised("the key is encrypted: links need it without a password", reason="bad_file")

@@ -1,7 +1,9 @@
 """Links between nodes: TCP, always with TLS and certificates of one authority at both sides.
 
 A listener must not let a stranger hold up its loop, so handshakes advance side by side as bytes arrive. It has an epoll
-of its own for them, which the loop watches as if it were one socket.
+of its own for them, which the loop watches as if it were one socket. Nor may strangers keep others out: there are only
+so many handshakes at a time, and the oldest gives way to a new one. A peer takes milliseconds for its own, so whoever
+wants to crowd it out has to come more often than that.
 """
 
 from __future__ import annotations
@@ -10,11 +12,11 @@ import select
 import socket
 import ssl
 import time
-from collections import deque
+from collections import Counter, deque
 
 from echannel_ray.errors import NotAuthorised
 from echannel_ray.transport.connection import accept_socket
-from echannel_ray.transport.security import Credentials, client_context, server_context
+from echannel_ray.transport.security import Credentials, client_context, reason_of, server_context
 from echannel_ray.transport.tls import TlsConnection
 
 HANDSHAKE_SECONDS = 5.0
@@ -39,7 +41,7 @@ class TcpListener:
         max_handshakes: int = MAX_HANDSHAKES,
     ) -> None:
         """Listen at the address; port 0 is any free one (see `port`)."""
-        self.refused = 0  # handshakes that failed or took too long
+        self.refused: Counter[str] = Counter()  # handshakes that failed or took too long, by reason
         self.renew(credentials)
         self._handshake_seconds = handshake_seconds
         self._max_handshakes = max_handshakes
@@ -55,8 +57,8 @@ class TcpListener:
         self._epoll.register(self._socket, select.EPOLLIN)
 
     def renew(self, credentials: Credentials) -> None:
-        """Show these from now on; links that exist are not concerned."""
-        self._context = server_context(credentials)
+        """Show these from now on, and judge by them; links that exist are not concerned. From any thread."""
+        self._shown = server_context(credentials), credentials  # in one piece
 
     def fileno(self) -> int:
         """What to register with epoll: readable when `accept` has something to do."""
@@ -84,21 +86,21 @@ class TcpListener:
         if sock is None:
             return
         _tune(sock)
-        connection = TlsConnection(sock, self._context, server_side=True)
+        if len(self._handshakes) == self._max_handshakes:
+            self._refuse(next(iter(self._handshakes)), "crowded_out")
+        connection = TlsConnection(sock, *self._shown, server_side=True)
         descriptor = connection.fileno()
         self._handshakes[descriptor] = (connection, time.monotonic() + self._handshake_seconds)
         self._epoll.register(descriptor, select.EPOLLIN)
-        if len(self._handshakes) == self._max_handshakes:
-            # The others wait in the kernel, where they cost nothing.
-            self._epoll.unregister(self._socket)
 
     def _advance(self, descriptor: int) -> None:
+        if descriptor not in self._handshakes:
+            return  # crowded out in this very turn
         connection, _ = self._handshakes[descriptor]
         try:
             done = connection.handshake()
-        except (ssl.SSLError, NotAuthorised):
-            self.refused += 1
-            self._release(descriptor).close()
+        except (ssl.SSLError, NotAuthorised) as error:
+            self._refuse(descriptor, reason_of(error))
         except ConnectionError:
             # Nobody was refused: somebody looked whether this port is open, or died.
             self._release(descriptor).close()
@@ -110,16 +112,16 @@ class TcpListener:
                 self._epoll.modify(descriptor, wanted)
 
     def _expire(self, now: float) -> None:
-        for descriptor, (connection, deadline) in list(self._handshakes.items()):
+        for descriptor, (_, deadline) in list(self._handshakes.items()):
             if deadline > now:
                 break
-            self.refused += 1
-            self._release(descriptor)
-            connection.close()
+            self._refuse(descriptor, "silent")
+
+    def _refuse(self, descriptor: int, reason: str) -> None:
+        self.refused[reason] += 1
+        self._release(descriptor).close()
 
     def _release(self, descriptor: int) -> TlsConnection:
-        if len(self._handshakes) == self._max_handshakes:
-            self._epoll.register(self._socket, select.EPOLLIN)
         self._epoll.unregister(descriptor)
         return self._handshakes.pop(descriptor)[0]
 
@@ -141,7 +143,7 @@ def connect_tcp(host: str, port: int, credentials: Credentials, timeout_seconds:
     deadline = time.monotonic() + timeout_seconds
     sock = socket.create_connection((host, port), timeout_seconds)
     _tune(sock)
-    connection = TlsConnection(sock, client_context(credentials), server_side=False)
+    connection = TlsConnection(sock, client_context(credentials), credentials, server_side=False)
     try:
         while not connection.handshake():
             _wait(connection, deadline, f"{host}:{port}")
@@ -152,6 +154,7 @@ def connect_tcp(host: str, port: int, credentials: Credentials, timeout_seconds:
             "is a concentrator's, that both certificates are of one namespace's authority, and that no clock is wrong",
             host=host,
             port=port,
+            reason=reason_of(error),
         ) from error
     except BaseException:
         connection.close()

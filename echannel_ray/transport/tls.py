@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from echannel_ray.errors import NotAuthorised
 from echannel_ray.transport.connection import Peer, QuietSocket, as_connection_error, raise_closed, shut_down
-from echannel_ray.transport.security import peer_node
+from echannel_ray.transport.security import Credentials, identify
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -32,12 +32,18 @@ _WELCOME = b"\x01"
 class TlsConnection:
     """A link over TCP with TLS; one thread at a time may use it."""
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, server_side: bool) -> None:
-        """The socket is connected; the link is non-blocking, and of use once `handshake` has returned True."""
+    def __init__(
+        self, sock: socket.socket, context: ssl.SSLContext, credentials: Credentials, *, server_side: bool
+    ) -> None:
+        """The socket is connected; the link is non-blocking, and of use once `handshake` has returned True.
+
+        The context is that of the credentials, which the peer is judged by.
+        """
         self.peer = Peer("tcp")
         self._socket: QuietSocket | None = QuietSocket.adopt(sock)
         self._socket.setblocking(False)
         self._server_side = server_side
+        self._credentials = credentials
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
@@ -70,14 +76,16 @@ class TlsConnection:
     def _negotiate(self) -> bool:
         if not self._negotiated:
             self._tls.do_handshake()
-            self.peer = Peer("tcp", node=peer_node(self._tls))
+            self.peer = identify(self._tls, self._credentials)
             self._negotiated = True
             if self._server_side:
                 self._tls.write(_WELCOME)
         if self._server_side:
             return self._flush()
         if self._tls.read(1) != _WELCOME:
-            raise NotAuthorised("the server speaks TLS, but is no part of echannel_ray: check the address")
+            raise NotAuthorised(
+                "the server speaks TLS, but is no part of echannel_ray: check the address", reason="bad_handshake"
+            )
         return True
 
     def fileno(self) -> int:

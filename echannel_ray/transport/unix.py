@@ -16,6 +16,7 @@ import stat
 import struct
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from echannel_ray.errors import NotAuthorised
@@ -87,7 +88,7 @@ class UnixListener:
     def __init__(self, path: str) -> None:
         """Listen at the path. A file that a killed predecessor left there is replaced; there is never none."""
         self.path = path
-        self.refused = 0  # connections of other users
+        self.refused: Counter[str] = Counter()  # connections of other users
         temporary = f"{path}.{secrets.token_hex(4)}"
         self._socket = QuietSocket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.setblocking(False)
@@ -112,7 +113,7 @@ class UnixListener:
             try:
                 return _connection(sock)
             except NotAuthorised:
-                self.refused += 1
+                self.refused["other_user"] += 1
                 sock.close()
         return None
 

@@ -94,6 +94,7 @@ class FakeConcentrator:
             **bootstrap.describe_this_actor(),
             "info": self._info(),
             "directory_epoch": epoch,
+            "revoked": (),
             "endpoints": len({key[0] for key in self._streams} | {key[0] for key in self._consumers}),
             "suspected": [],
         }

@@ -20,7 +20,8 @@ from echannel_ray.formats.packs import encode_body
 from echannel_ray.ids import node_number
 from echannel_ray.protocol import frames
 from echannel_ray.transport import wire
-from echannel_ray.transport.security import Authority, client_context
+from echannel_ray.transport.authority import Authority
+from echannel_ray.transport.security import client_context
 from echannel_ray.transport.unix import SocketDirectory
 from tests.clusters import wait_until
 from tests.faults.intruder import ANSWER_SECONDS, FAKE_ENDPOINT, Intruder, read_all, senseless

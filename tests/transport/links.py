@@ -12,15 +12,21 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+from echannel_ray.transport.authority import Authority
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.memory import MemoryConnection, memory_pair
-from echannel_ray.transport.security import Authority, Credentials
+from echannel_ray.transport.security import Credentials
 from echannel_ray.transport.tcp import TcpListener, connect_tcp
 from echannel_ray.transport.tls import TlsConnection
 from echannel_ray.transport.unix import UnixListener, connect_unix
 
 HOST = "127.0.0.1"
+NOBODY = 65534
 SECONDS = 20.0  # long enough for a slow machine; nothing that works takes so long
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 
 
 @cache
@@ -153,3 +159,25 @@ def in_child(function: Callable[[], int], uid: int | None = None) -> int:
 def raw_client(listener: TcpListener) -> socket.socket:
     """A stranger's connection, which has said nothing yet."""
     return socket.create_connection((HOST, listener.port), SECONDS)
+
+
+def recorded(port: int, connect: Callable[[int], Connection]) -> bytes:
+    """All that a client sends that connects to this port, as somebody on the way sees it; it closes in the end."""
+    seen = bytearray()
+    with socket.create_server((HOST, 0)) as proxy:
+
+        def forward() -> None:
+            with proxy.accept()[0] as client, socket.create_connection((HOST, port), SECONDS) as server:
+                while True:
+                    for ready in select.select([client, server], [], [], SECONDS)[0]:
+                        data = ready.recv(100_000)
+                        if not data:
+                            return
+                        (server if ready is client else client).sendall(data)
+                        if ready is client:
+                            seen.extend(data)
+
+        forwarding = in_thread(forward)
+        connect(proxy.getsockname()[1]).close()
+        forwarding()
+    return bytes(seen)

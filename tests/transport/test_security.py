@@ -12,7 +12,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from echannel_ray.errors import NotAuthorised
-from echannel_ray.transport.security import Authority, Credentials, client_context, peer_node, server_context
+from echannel_ray.transport.authority import Authority
+from echannel_ray.transport.security import Credentials, client_context, identify, server_context
 from tests.transport.links import HOST, authority, credentials
 
 
@@ -33,7 +34,7 @@ def shake_hands(server: Credentials, client: Credentials) -> tuple[ssl.SSLObject
 
 def test_both_sides_learn_the_number_of_the_others_node():
     server, client = shake_hands(credentials(2**64 - 1), credentials(1))
-    assert (peer_node(server), peer_node(client)) == (1, 2**64 - 1)
+    assert (identify(server, credentials(1)).node, identify(client, credentials(1)).node) == (1, 2**64 - 1)
     # No ticket is on its way, which a client that closes now would leave unread.
     with pytest.raises(ssl.SSLWantReadError):
         client.read(1)
@@ -45,7 +46,7 @@ def test_an_authority_that_was_restarted_is_the_same():
     secret = Authority.generate()
     old = Authority(secret).issue(1, [HOST])
     new = Authority(pickle.loads(pickle.dumps(secret))).issue(2, [HOST])
-    assert peer_node(shake_hands(old, new)[0]) == 2
+    assert identify(shake_hands(old, new)[0], old).node == 2
 
 
 def test_another_authority_is_not():
@@ -58,7 +59,7 @@ def test_the_authoritys_own_certificate_is_no_nodes():
     node = Authority(secret).issue(1, [])
     own = Credentials(secret.key_pem, secret.certificate_pem, secret.certificate_pem, node.not_after)
     with pytest.raises((ssl.SSLError, NotAuthorised)):
-        peer_node(shake_hands(node, own)[0])
+        identify(shake_hands(node, own)[0], node)
 
 
 def test_an_end_without_a_certificate_names_nobody():
@@ -74,7 +75,7 @@ def test_an_end_without_a_certificate_names_nobody():
         except ssl.SSLWantReadError:
             continue
     with pytest.raises(NotAuthorised):
-        peer_node(client)
+        identify(client, credentials(1))
     with pytest.raises(ssl.SSLError):
         server.do_handshake()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import os
 import select
 import socket
 import ssl
@@ -13,7 +15,9 @@ from functools import partial
 import pytest
 
 from echannel_ray.errors import NotAuthorised
-from echannel_ray.transport.security import Authority, client_context
+from echannel_ray.transport.authority import Authority
+from echannel_ray.transport.connection import Connection
+from echannel_ray.transport.security import client_context, server_context
 from echannel_ray.transport.tcp import TcpListener, connect_tcp
 from echannel_ray.transport.tls import MAX_BATCH_BYTES, TlsConnection
 from tests.transport.links import (
@@ -25,9 +29,12 @@ from tests.transport.links import (
     in_thread,
     raw_client,
     receive,
+    recorded,
     send_all,
     tcp_link,
 )
+
+WHY = {"authority": "unknown_authority", "expired": "expired"}
 
 
 @pytest.fixture
@@ -92,7 +99,51 @@ def test_a_client_with_a_bad_certificate_is_refused(listener, fault):
     with pytest.raises(NotAuthorised, match="do not trust"):
         connecting()
     good_client(listener)
-    assert listener.refused == 1
+    assert listener.refused == {WHY[fault]: 1}
+
+
+def test_what_was_issued_before_a_node_was_revoked_is_void(listener):
+    old, after = credentials(2), int(time.time()) + 1
+    careful = dataclasses.replace(credentials(1), revoked=((2, after),))
+    listener.renew(careful)
+    connecting = in_thread(lambda: connect_tcp(HOST, listener.port, old, SECONDS))
+    turn(listener, lambda: listener.refused)
+    with pytest.raises(ConnectionError):
+        connecting()
+    good_client(listener, 3)
+    new = authority().issue(2, [HOST], not_revoked_at=after)
+    connecting = in_thread(lambda: connect_tcp(HOST, listener.port, new, SECONDS))
+    assert accept_tcp(listener).peer.node == 2
+    assert isinstance(connecting(), TlsConnection)
+    assert listener.refused == {"revoked": 1}
+    strict = dataclasses.replace(credentials(3), revoked=((1, after),))
+    refused = []
+
+    def connect() -> None:
+        with pytest.raises(NotAuthorised, match="node 0000000000000001 was revoked"):
+            connect_tcp(HOST, listener.port, strict, SECONDS)
+        refused.append(True)
+
+    in_thread(connect)
+    turn(listener, lambda: refused)
+
+
+def test_a_recorded_handshake_that_is_sent_again_is_of_no_use(listener):
+    def connect(port: int) -> Connection:
+        connecting = in_thread(lambda: connect_tcp(HOST, port, credentials(2), SECONDS))
+        server = accept_tcp(listener)
+        client = connecting()
+        assert isinstance(client, TlsConnection)
+        send_all(client, [b"a secret order"])
+        assert receive(server, 14) == b"a secret order"
+        return client
+
+    sent = recorded(listener.port, connect)
+    assert not listener.refused
+    with raw_client(listener) as attacker:
+        in_thread(lambda: attacker.sendall(sent))
+        turn(listener, lambda: listener.refused)
+    assert listener.refused == {"bad_handshake": 1}
 
 
 @pytest.mark.parametrize("fault", ["authority", "expired"])
@@ -106,7 +157,7 @@ def test_a_server_with_a_bad_certificate_is_refused(fault):
     turn(listener, lambda: listener.refused)
     with pytest.raises(NotAuthorised) as caught:
         connecting()
-    assert caught.value.facts == {"host": HOST, "port": listener.port}
+    assert caught.value.facts == {"host": HOST, "port": listener.port, "reason": WHY[fault]}
     listener.renew(credentials(1))
     good_client(listener)
     listener.close()
@@ -145,7 +196,7 @@ def test_plain_garbage_is_refused(listener, garbage):
         in_thread(lambda: stranger.sendall(garbage))
         turn(listener, lambda: listener.refused)
         good_client(listener)
-    assert listener.refused == 1
+    assert listener.refused == {"bad_handshake": 1}
 
 
 def test_a_server_that_speaks_no_tls():
@@ -178,7 +229,7 @@ def test_a_server_that_is_silent_gone_or_leaves():
 def test_a_look_whether_the_port_is_open_is_no_refusal(listener):
     raw_client(listener).close()
     good_client(listener)
-    assert listener.refused == 0
+    assert not listener.refused
     assert listener.next_deadline() is None
 
 
@@ -190,7 +241,7 @@ def test_stalled_handshakes_hold_up_nobody_and_end():
     for node in range(2, 5):
         good_client(listener, node)
     assert listener.next_deadline() is not None
-    turn(listener, lambda: listener.refused == 3)
+    turn(listener, lambda: listener.refused["silent"] == 3)
     assert time.monotonic() - start >= 0.3
     assert listener.next_deadline() is None
     assert silent[1].recv(10) == b""
@@ -199,14 +250,17 @@ def test_stalled_handshakes_hold_up_nobody_and_end():
     listener.close()
 
 
-def test_more_handshakes_than_allowed_wait_for_their_turn():
-    listener = TcpListener(HOST, 0, credentials(1), handshake_seconds=0.3, max_handshakes=2)
-    silent = [raw_client(listener) for _ in range(5)]
+def test_a_crowd_of_strangers_keeps_nobody_out():
+    listener = TcpListener(HOST, 0, credentials(1), max_handshakes=4)
+    silent = [raw_client(listener) for _ in range(20)]
+    before = len(os.listdir("/proc/self/fd"))
     good_client(listener)
-    # Those before it had their time; a listener that has no room must not keep its loop busy.
-    assert listener.refused >= 4
-    turn(listener, lambda: listener.refused == 5)
+    # They would have had five seconds each: the oldest made room.
+    assert listener.refused == {"crowded_out": 17}
+    assert len(os.listdir("/proc/self/fd")) <= before + 4
     assert not select.select([listener], [], [], 0)[0]
+    for stranger in silent[:-3]:
+        assert stranger.recv(1) == b""
     for stranger in silent:
         stranger.close()
     listener.close()
@@ -253,9 +307,9 @@ def test_what_is_left_inside_is_flushed_by_sending_nothing():
 def test_bytes_changed_under_way_end_the_link():
     client_side, relay_left = socket.socketpair()
     relay_right, server_side = socket.socketpair()
-    client = TlsConnection(client_side, client_context(credentials(2)), server_side=False)
+    client = TlsConnection(client_side, client_context(credentials(2)), credentials(2), server_side=False)
     listener = TcpListener(HOST, 0, credentials(1))
-    server = TlsConnection(server_side, listener._context, server_side=True)
+    server = TlsConnection(server_side, server_context(credentials(1)), credentials(1), server_side=True)
     done = {client: False, server: False}
     for relay in (relay_left, relay_right):
         relay.setblocking(False)

@@ -15,11 +15,7 @@ from echannel_ray.errors import NotAuthorised
 from echannel_ray.transport.connection import Peer
 from echannel_ray.transport.presence import note_endpoint
 from echannel_ray.transport.unix import SocketDirectory, UnixListener, connect_unix, sweep
-from tests.transport.links import SECONDS, in_child, in_thread, receive, send_all
-
-NOBODY = 65534
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+from tests.transport.links import NOBODY, SECONDS, as_root, in_child, in_thread, receive, send_all
 
 
 @pytest.fixture
@@ -115,7 +111,7 @@ def test_the_directory_stops_another_user(temporary):
     os.chmod(listener.path, 0o666)
     assert in_child(lambda: try_to_connect(listener.path), NOBODY) == 1
     assert listener.accept() is None
-    assert listener.refused == 0
+    assert not listener.refused
 
 
 @as_root
@@ -132,7 +128,7 @@ def test_the_kernel_gives_another_user_away(temporary):
         select.select([listener], [], [], 0.05)
         assert listener.accept() is None
     assert connecting() == 2
-    assert listener.refused == 1
+    assert listener.refused == {"other_user": 1}
     client = connect_unix(listener.path, SECONDS)
     assert listener.accept() is not None
     client.close()
