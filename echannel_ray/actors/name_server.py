@@ -66,8 +66,9 @@ class NameServer:
     async def revoke(self, node: int) -> list[str]:
         """What was issued to a node until now is void; the names of the concentrators that could not be told."""
         await self._serving.wait()
-        # Certificates count whole seconds: one that is issued later in this one is dated into the next.
-        self._book.revoked(node, _now() // 1000 + 1)
+        # Certificates count whole seconds: one that is issued later in this one is dated into the next, and has to be
+        # void when this is called again in the same second.
+        self._book.revoked(node, max(_now() // 1000, self._book.revoked_before(node)) + 1)
         names = [info.actor_name for info in self._book.directory().concentrators]
         told = await asyncio.gather(*map(self._tell, names))
         return [name for name, was_told in zip(names, told, strict=True) if not was_told]

@@ -26,7 +26,10 @@ _TOKENS: Final = "gateway.tokens"
 
 def remembered_gateway(namespace: str, node: int) -> OpenGateway | None:
     """How a predecessor was asked to open its gateway."""
-    data = _read(directory_of(namespace, node) / _REQUEST)
+    if not directory_of(namespace, node).exists():
+        return None
+    # Another user may have been the first to make that directory: a gateway with secrets of theirs would open.
+    data = _read(private_directory(namespace, node) / _REQUEST)
     if data is None:
         return None
     try:

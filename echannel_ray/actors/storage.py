@@ -9,6 +9,7 @@ from echannel_ray import errors
 from echannel_ray.actors.remembered import remembered_gateway
 from echannel_ray.logs.directory import has_logs
 from echannel_ray.protocol.messages import GatewayRequest, LogAddress, OpenLog
+from echannel_ray.retained.directory import private_directory
 from echannel_ray.runtime.greeting import greet
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.unix import SocketDirectory, connect_unix
@@ -53,6 +54,7 @@ class Storage:
     def recover(self) -> None:
         """Open what a predecessor of this concentrator had: logs on disk, and the gateway."""
         if has_logs(self._namespace, self._node):
+            private_directory(self._namespace, self._node)  # what another user has put there are no logs of ours
             self.keeper().recover()
         request = remembered_gateway(self._namespace, self._node)
         if request is not None:

@@ -173,7 +173,7 @@ def _is_let_in(sock: socket.socket, context: ssl.SSLContext) -> bool:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_at_the_unix_socket(scene: Scene):
     node = scene.cluster.nodes[0]
-    before = scene.concentrator(node).refused_links
+    before = scene.concentrator(node).refused.get("other_user", 0)
     directory = SocketDirectory(scene.namespace, node_number(node.node_id))
     path = directory.socket_path(SOCKET_NAME)
     assert _as_nobody(path) == "PermissionError"
@@ -185,7 +185,7 @@ def test_another_user_at_the_unix_socket(scene: Scene):
     finally:
         for each, mode in modes.items():
             os.chmod(each, mode)
-    assert scene.concentrator(node).refused_links == before + 1
+    assert scene.concentrator(node).refused.get("other_user", 0) == before + 1
 
 
 def _as_nobody(path: str) -> str:

@@ -51,6 +51,19 @@ def test_a_node_that_never_joined_can_be_gone():
     names.validate()
 
 
+def test_of_two_reports_that_a_node_was_revoked_the_later_one_counts():
+    names = book()
+    assert (names.directory().revoked, names.revoked_before(1)) == ((), 0)
+    names.revoked(2, 100)
+    names.revoked(1, 50)
+    version = names.directory().version
+    names.revoked(2, 90)
+    assert names.directory().version == version
+    names.revoked(1, 51)
+    assert names.directory().version > version
+    assert names.directory().revoked == ((1, 51), (2, 100))
+
+
 def test_definitions_are_shared_out_by_slot_and_forgotten_for_good():
     names = book()
     old = [Definition(f"c{i}", None, {}, 1) for i in range(20)]

@@ -142,6 +142,30 @@ def test_a_listener_of_another_user_is_refused(temporary, monkeypatch):
         connect_unix(listener.path, SECONDS)
 
 
+@as_root
+def test_a_socket_that_another_user_planted_is_not_used(temporary):
+    """In a directory that was opened to everybody: the client finds out who listens before it says anything."""
+    path = str(temporary / "s")
+    ready, planted = os.pipe()
+
+    def listen() -> int:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+            listening.bind(path)
+            os.chmod(path, 0o777)
+            listening.listen(1)
+            os.write(planted, b".")
+            with listening.accept()[0] as victim:
+                return len(victim.recv(100))
+
+    listener = in_thread(lambda: in_child(listen, NOBODY))
+    os.read(ready, 1)
+    with pytest.raises(NotAuthorised, match=f"user {NOBODY} is at the other side"):
+        connect_unix(path, SECONDS)
+    assert listener() == 0
+    os.close(ready)
+    os.close(planted)
+
+
 def test_nobody_listens(temporary):
     path = str(temporary / "s")
     with pytest.raises(FileNotFoundError):
