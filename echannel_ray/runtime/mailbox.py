@@ -32,9 +32,9 @@ logger = logging.getLogger(__name__)
 WINDOW_EVENTS = 8192
 _LONGEST_DESCRIPTION_BYTES = 4096
 PECULIAR = frozenset({Undecodable, Notice})  # what may stand in the place of an event
-# Of the events of this process's own producers, which come one by one, so many go without a sample for each that has
-# one: they cost a few microseconds, and a look at the clock with each would show.
-_UNSAMPLED = 15
+# Of the events that come one by one, so many go without a sample for each that has one: they cost little more than a
+# sample does.
+UNSAMPLED = 15
 
 
 @dataclass(frozen=True)
@@ -450,7 +450,7 @@ class Mailbox:
 
     def finish_local(self, item: LocalEvent, failure: BaseException | None) -> None:
         """An event of this process is handled."""
-        if item.records > 1 or not (item.sequence - 1) & _UNSAMPLED:
+        if item.sequence & UNSAMPLED == 1:
             self.sample(item.published_at)
         with self._queue_lock:
             self.local_pending -= item.records

@@ -125,7 +125,7 @@ class TestLatency:
             for number in range(20):
                 producer.deliver(number).result(timeout=20)
         stats = channel.stats()
-        assert sum(stats.latency.values()) == (2 if where == "here" else 20)
+        assert sum(stats.latency.values()) == 2  # one of sixteen
         assert stats.latency_p50_seconds >= 0.02
         assert stats.latency_p99_seconds >= stats.latency_p50_seconds
         assert min(map(float, stats.latency)) > 0.02
