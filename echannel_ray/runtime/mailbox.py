@@ -101,6 +101,9 @@ class Source(Protocol):
     def handled(self, item: Delivered, outcome: bytes, count: int | None = None) -> None:
         """An item is done with: handled, failed (what the outcome says) or, a zero, discarded but for so many."""
 
+    def arrived(self) -> dict[str, int]:
+        """Of each log what comes next."""
+
     def position(self, item: Delivered, count: int) -> Any:
         """Where to go on behind the first so many events of an item."""
 
@@ -300,8 +303,15 @@ class Mailbox:
         )
 
     def gauges(self) -> dict[str, Any]:
-        """What a channel's statistics say of it only while it is open."""
-        return self._of_channel(queue_depth=max(0, self.pending))
+        """What a channel's statistics say of it only while it is open; under the endpoint's lock. See `lags`."""
+        pending = max(0, self.pending)
+        if self.group is not None:
+            return self._of_channel(queue_depth=pending)
+        if self.source is not None:
+            arrived = self.source.arrived()
+        else:
+            arrived = self.endpoint.receiver.arrived(self.number, self.turn)
+        return self._of_channel(queue_depth=pending, consumer_lag_events=pending, arrived=arrived)
 
     def _of_channel(self, **counters: Any) -> dict[str, Any]:
         return {"derived": {self.derived: counters}} if self.derived else counters
