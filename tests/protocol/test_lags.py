@@ -28,7 +28,7 @@ def test_is_what_has_not_arrived_and_what_waits():
 
 def test_of_a_derived_channel_is_its_own():
     producer = {"ends": {STREAM: 11}}
-    consumer = {"derived": {"key": {"arrived": {f"{STREAM}/b.1": 4}}}}
+    consumer: dict[str, Any] = {"derived": {"key": {"arrived": {f"{STREAM}/b.1": 4}}}}
     assert lags(producer, consumer) == [0, 0]
     assert consumer["derived"]["key"] == {"consumer_lag_events": 7}
 
