@@ -10,7 +10,7 @@ from typing import Final
 from echannel_ray.page.picture import Row
 
 POINTS: Final = 300  # of one channel: five minutes, at one in a second
-MAX_CHANNELS: Final = 2000  # with a history: 17 MB
+MAX_CHANNELS: Final = 2000  # with a history: 34 MB
 FIELDS: Final = ("published_rate", "delivered_rate", "dropped_rate", "p50", "p99", "packing")
 _WIDTH: Final = 1 + len(FIELDS)
 

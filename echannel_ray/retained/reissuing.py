@@ -83,10 +83,6 @@ class Reissuer(LogPublisher):
         }
         return {**super().counters(), **own}
 
-    def ends(self) -> dict[str, int]:
-        """See `Publisher`."""
-        return {**super().ends(), self._store.log: self._store.next}
-
     def _run(self, at: int) -> None:
         while self._is_open:
             has_more = self._store.wait(at, LOOK_SECONDS)

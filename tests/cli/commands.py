@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
-from typer.testing import CliRunner, Result
+from click.testing import Result
+from typer.testing import CliRunner
 
 from echannel_ray.cli import app
 

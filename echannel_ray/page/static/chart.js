@@ -39,7 +39,7 @@ export class Chart {
     this.empty = h("p", { class: "muted" }, "No data yet.");
     const key = lines.map(([name], i) => h("span", { class: `key line-${i}` }, s("svg", { width: 26, height: 8, "aria-hidden": "true" }, s("path", { d: "M 0 4 H 26" })), ` ${name} `, h("b", {}, "–")));
     this.values = key.map((each) => each.querySelector("b"));
-    this.element = h("figure", {}, h("figcaption", {}, h("h3", {}, title), h("span", { class: "keys" }, key)), this.empty, this.drawing);
+    this.element = h("figure", { "aria-label": title }, h("figcaption", {}, h("h3", {}, title), h("span", { class: "keys" }, key)), this.empty, this.drawing);
   }
 
   /** `points` begin with a time in seconds, the oldest first; `every` is how far they should be apart. */

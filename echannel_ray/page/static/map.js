@@ -22,7 +22,7 @@ export class ChannelMap {
       h("div", { class: "canvas" }, this.drawing),
       this.note,
       h("p", { class: "legend" }, ORDER.map((name) => h("span", { class: `level ${name}`, title: LEVELS[name].why }, level(name)))),
-      h("details", {}, h("summary", {}, "The map as text"), this.texts),
+      h("details", { "aria-label": "The map as text" }, h("summary", {}, "The map as text"), this.texts),
     );
     this.rows = [];
     this.nodes = [];
