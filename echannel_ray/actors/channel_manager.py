@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from echannel_ray.actors.bootstrap import ask, concentrator_name, describe_this_actor, name_server_name
+from echannel_ray.actors.instruments import RayInstruments, flush_seconds
+from echannel_ray.actors.lags import Lags
 from echannel_ray.errors import EChannelError, ModulatorRefused
 from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.protocol.counting import add_up, sums_by_node
@@ -36,6 +38,7 @@ from echannel_ray.protocol.messages import (
     Unconfirmed,
     Unsubscribe,
 )
+from echannel_ray.runtime.telling import metrics_are_on
 from echannel_ray.transport import wire
 
 logger = logging.getLogger(__name__)
@@ -88,6 +91,7 @@ class ChannelManager:
         self._recording = asyncio.Lock()
         self._name_server_answers = True
         self._tasks: set[asyncio.Task[None]] = set()
+        self._lags = Lags(namespace, self._stats, RayInstruments) if metrics_are_on() else None
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
         self._in_background(self._rebuild())
 
@@ -133,6 +137,11 @@ class ChannelManager:
         for reported in registrations:
             self._perform_in_background(self._book.registrations_reported(reported))
 
+    async def active(self, channels: list[str]) -> None:
+        """These channels had something to do on a node lately."""
+        if self._lags is not None:
+            self._lags.noted(channels)
+
     # ---- what the name server asks and tells -----------------------------------------------------------------------
 
     async def directory_changed(self, directory: Directory) -> None:
@@ -174,6 +183,8 @@ class ChannelManager:
         await asyncio.gather(*map(self._collect, directory.concentrators))
         self._state = MANAGER_TRANSITIONS[self._state, "rebuilt"]
         self._serving.set()
+        if self._lags is not None:
+            self._in_background(self._show_lags(self._lags))
         # Producers have memberships of the epoch before, and who left since may be missing from all reports.
         self._perform_in_background(self._book.all_memberships())
         self._perform_in_background([RecordDefinition(definition) for definition in self._book.definitions()])
@@ -331,6 +342,11 @@ class ChannelManager:
         )
         add_up(sums, self._book.counts(channel) if channel in self._book.channels() else {})
         return sums
+
+    async def _show_lags(self, lags: Lags) -> None:
+        while True:
+            await asyncio.sleep(flush_seconds())
+            await lags.show()
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

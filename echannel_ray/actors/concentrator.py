@@ -14,6 +14,7 @@ from typing import Any
 
 from echannel_ray import errors
 from echannel_ray.actors.bootstrap import ask, describe_this_actor, name_server_name, ray_nodes
+from echannel_ray.actors.metrics import Metrics, start_metrics
 from echannel_ray.actors.peers import PEER_TIMEOUT_SECONDS, Peers, greeting
 from echannel_ray.actors.registry import Registry
 from echannel_ray.actors.remembered import forget_gateway
@@ -44,6 +45,7 @@ _WATCH_SECONDS = 0.25
 _CONFIRM_SECONDS = 1.0
 _REQUEST_SECONDS = 3600.0
 _RECOVERY_SECONDS = 5.0
+_ACTIVE_SECONDS = 2.0
 
 
 class Concentrator:
@@ -75,6 +77,7 @@ class Concentrator:
         self._listeners: list[UnixListener | TcpListener] = []
         self._wallet: Wallet | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._metrics: Metrics | None = None  # none where they are switched off
         # Somebody has asked for it, and may take long to link up on a busy machine.
         self._idle_since = time.monotonic() + LINGER_SECONDS
         self._retiring = False
@@ -96,6 +99,7 @@ class Concentrator:
         # What an administrator can mend comes first, with nothing begun that would be there twice: see `ready`.
         self._wallet = Wallet(self._node, self._ask_for_certificate, self._credentials_changed)
         self._directory_path = SocketDirectory(self._namespace, self._node)
+        self._metrics = start_metrics(self._namespace, self._node, bool(describe_this_actor()["restarts"]))
         self._expect_former_endpoints()
         endpoints = UnixListener(self._directory_path.socket_path(SOCKET_NAME))
         self._listeners.append(endpoints)
@@ -196,6 +200,8 @@ class Concentrator:
 
     async def _let_go(self, endpoint: int) -> None:
         self._registry.gone(endpoint)
+        if self._metrics is not None:
+            self._metrics.gone(endpoint)
         self._pids.pop(endpoint, None)
         self._mark_recovered(endpoint)
         for (owner, number), future in [*self._pushes.items()]:
@@ -219,6 +225,10 @@ class Concentrator:
             message = wire.decode(payload)
             if isinstance(message, wire.Registered):
                 await self._registered(endpoint, message)
+                return
+            if isinstance(message, wire.Told):
+                if self._metrics is not None:
+                    self._metrics.told(endpoint, message.tallies)
                 return
             answer = wire.encode(await self._perform(endpoint, message))
         except errors.EChannelError as error:
@@ -415,11 +425,26 @@ class Concentrator:
                     self._hub.post(partial(self._relay.presume_gone, [endpoint]))
                     self._in_background(self._let_go(endpoint))
         self._peers.watch(now)
+        if self._metrics is not None:
+            active = self._metrics.tick(now)
+            if active:
+                self._in_background(self._tell_active(active))
         if self._relay.endpoints or self._relay.expected:
             self._idle_since = now
         elif now - self._idle_since > self._linger_seconds and not self._retiring:
             self._retiring = True
             self._in_background(self._retire_soon())
+
+    async def _tell_active(self, channels: list[str]) -> None:
+        """Have the managers look at the lags of these channels; what is lost is told again if it goes on."""
+        managers = await self._managers()
+        for slot, manager in enumerate(managers):
+            mine = [channel for channel in channels if slot_of(channel, len(managers)) == slot]
+            if mine:
+                try:
+                    await ask(manager, "active", mine, timeout=_ACTIVE_SECONDS)
+                except Exception as error:
+                    logger.debug("%s was not told which channels are active: %s", manager, error)
 
     async def _watch_credentials(self, wallet: Wallet) -> None:
         """Apart from `_watch`: the name server may be away for longer than links can go without a look."""

@@ -22,6 +22,19 @@ def add_up(sums: dict[str, Any], more: Mapping[str, Any]) -> None:
             sums[name] = value
 
 
+def growth(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """By how much counters have grown, those in dicts by name; without those that have not."""
+    grown: dict[str, Any] = {}
+    for name, value in now.items():
+        if isinstance(value, dict):
+            more = growth(before.get(name, {}), value)
+            if more:
+                grown[name] = more
+        elif isinstance(value, int | float) and value > before.get(name, 0):
+            grown[name] = value - before.get(name, 0)
+    return grown
+
+
 def node_key(node: int) -> str:
     """A node, as statistics name it: the first 16 digits of Ray's id."""
     return f"{node:016x}"

@@ -372,6 +372,17 @@ class Registrations:
     logs: tuple[tuple[int, KeptLog], ...] = ()  # by streams
 
 
+@dataclass(frozen=True)
+class Tally:
+    """What one endpoint has to do with one channel, for metrics: `counters` by how much they have grown since it last
+    said so, `gauges` as they are now. Both are named as in statistics; derived channels go by their modulators.
+    """
+
+    channel: str
+    counters: dict[str, Any]
+    gauges: dict[str, Any]
+
+
 # ---- between concentrators and the name server ---------------------------------------------------------------------
 
 

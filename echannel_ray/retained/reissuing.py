@@ -69,19 +69,22 @@ class Reissuer(LogPublisher):
                 records=self.records, store=self._store, start=wanted[key].shipment.start,
             )  # fmt: skip
 
+    def totals(self) -> dict[str, Any]:
+        """See `Publisher`. What a gateway's clients have put into the log has no other producer to count it."""
+        own = {"events_published": self.client_events, "bytes_published": self.client_bytes}
+        return {**super().counters(), **own}
+
     def counters(self) -> dict[str, Any]:
-        """See `LogPublisher`. What a gateway's clients have put into the log has no other producer to count it."""
+        """See `Publisher`."""
         store = self._store
         groups = {name: group for name, group in store.groups().items() if not is_progress(name)}
-        own = {
-            "events_published": self.client_events,
-            "bytes_published": self.client_bytes,
+        return {
+            **self.totals(),
             "retained_events": store.next - store.first,
             "retained_bytes": store.size_bytes,
             "staged_bytes": store.staged_bytes,
             "lag": {name: store.next - max(at, store.first) for name, (at, _) in groups.items()},
         }
-        return {**super().counters(), **own}
 
     def _run(self, at: int) -> None:
         while self._is_open:

@@ -280,6 +280,8 @@ class Branches:
         """Take out what is derived no more; the hosts are to be closed without the lock."""
         present = {derived.key for derived in membership.derived} if not membership.deleted else set()
         hosts = []
+        if self._by_key.keys() - present:
+            self._endpoint.teller.look_at_producer(self._publisher)  # what they have counted goes with them
         for key, branch in [*self._by_key.items()]:
             if key not in present:
                 del self._by_key[key]

@@ -38,6 +38,7 @@ from echannel_ray.runtime.installing import Installer
 from echannel_ray.runtime.outgoing import FLOW_WINDOW_BYTES, Outgoing
 from echannel_ray.runtime.requests import Requests
 from echannel_ray.runtime.sharing import Sharing
+from echannel_ray.runtime.telling import Teller
 from echannel_ray.runtime.timers import Timers
 from echannel_ray.runtime.watchdog import Watchdog
 from echannel_ray.sandbox.warden import Warden
@@ -107,6 +108,7 @@ class Endpoint:
         self.queueing: dict[int, Branch] = {}  # whose modulators keep queues of their own, by their streams
         self.timers = Timers(self.crew)
         self.watchdog = Watchdog()
+        self.teller = Teller(self)
         self.installer = Installer(self)
         self._warden: Warden | None = None
         self.released_handles: deque[Release] = deque()
@@ -138,6 +140,7 @@ class Endpoint:
         self.requests.fail(errors.Closed("this process has left the namespace", what="session"))
         self.calls.fail(errors.Closed("this process has left the namespace", what="session"))
         if self.connection is not None:
+            self.teller.tell()
             self.outgoing.put(frames.frame(frames.GOODBYE))
             self.outgoing.write()
         self._end_modulators()
@@ -313,6 +316,7 @@ class Endpoint:
                 self._due_flows = now + 0.05
                 busy |= self._look_after_flows(now)
         self.outgoing.write()
+        self.teller.tick(now)
         self.sharing.tick()
         for branch in fed:
             # Not here: inline modulators are the user's functions, and others may have to wait for one.
@@ -562,6 +566,8 @@ class Endpoint:
 
     def _let_go(self, mailbox: Mailbox) -> None:
         with self.lock:
+            self.teller.look_at_consumer(mailbox)
+            self.teller.forget(mailbox)
             for reception in self.receiver.subscription_closed(mailbox.number):
                 if reception.grouped:
                     self.put_credit(reception)

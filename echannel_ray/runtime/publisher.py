@@ -452,6 +452,8 @@ class Publisher:
             self.absorb()
             endpoint.flush_all()
             totals = self.counters()
+            endpoint.teller.look_at_producer(self)
+            endpoint.teller.forget(self)
             endpoint.sender.close_stream(self.stream)
             self.branches.leave()
             endpoint.publishers.pop(self.stream.number, None)
@@ -532,6 +534,10 @@ class Publisher:
     def is_blocked(self) -> bool:
         """Whether a `publish` waits for room now."""
         return self.room.waiting > 0
+
+    def totals(self) -> dict[str, Any]:
+        """What of its counters only grows, at little cost; under the lock."""
+        return self.counters()
 
     def counters(self) -> dict[str, Any]:
         """What this producer has done so far; under the lock."""

@@ -54,6 +54,13 @@ class Registered:
 
 
 @dataclass(frozen=True)
+class Told:
+    """An endpoint says, now and then, what it has counted since it last did; nobody answers."""
+
+    tallies: tuple[messages.Tally, ...]
+
+
+@dataclass(frozen=True)
 class Plain:
     """An answer that is plain data."""
 
@@ -90,6 +97,7 @@ _CLASSES: tuple[type, ...] = (
     messages.GetMembership,
     messages.GrantAtGateway,
     messages.RevokeAtGateway,
+    Told,
 )
 _NUMBERS = {cls: number for number, cls in enumerate(_CLASSES)}
 _DECODERS: tuple[msgspec.msgpack.Decoder[Any], ...] = tuple(msgspec.msgpack.Decoder(cls) for cls in _CLASSES)
