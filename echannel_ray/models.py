@@ -59,9 +59,7 @@ class ConcentratorPart(Part):
     dropped_frames: int = 0
     packs_forwarded: int = 0
     bytes_between_nodes: int = 0
-    gateway: dict[str, int] = Field(
-        default_factory=dict
-    )  # what went through it, and who was refused, why; if it has one
+    gateway: dict[str, int] = Field(default_factory=dict)  # if it has one: what went through, who was refused, why
 
 
 class Node(BaseModel):

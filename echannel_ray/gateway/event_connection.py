@@ -10,12 +10,11 @@ its way out. Who has more requests under way is not read until some are answered
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from echannel_ray import errors
@@ -84,10 +83,8 @@ class Connection:
             self._wire.handshake(deadline)
             incoming = frames.Frames(frames.MAX_HELLO_BYTES)
             rest = self._welcome(incoming, deadline)
-            self._worker = threading.Thread(target=self._work, name="echannel-gateway-work", daemon=True)
-            self._writer = threading.Thread(target=self._write, name="echannel-gateway-write", daemon=True)
-            self._worker.start()
-            self._writer.start()
+            self._worker = _started(self._work, "work")
+            self._writer = _started(self._write, "write")
             for body in rest:
                 self._take(body)
             while not self._ending.is_set():
@@ -307,6 +304,8 @@ class Connection:
                 while self._write_some() and not self._ending.is_set():
                     pass
             self._write_answers()
+            self._wire.finish()
+            return
         except OSError as error:
             logger.debug("a client of the gateway at %s: %s", self.peer, error)
         except Exception:
@@ -356,9 +355,11 @@ class Connection:
         with self._changed:
             self._changed.notify_all()
         if self._writer is None:  # it was not let in
-            with contextlib.suppress(OSError):
+            try:
                 self._write_answers()
-            self._wire.close()
+                self._wire.finish()
+            except OSError:
+                self._wire.close()
 
     def look_after(self, now: float) -> None:
         """Now and then: end it with its token; and where it was ended and its client does not read, cut it."""
@@ -377,6 +378,7 @@ class Connection:
             self._changed.notify_all()
         if self._writer is not None:
             self._writer.join()
+        self._wire.linger(self._end_by)
         self._wire.dispose()
 
     def join(self, seconds: float) -> None:
@@ -396,3 +398,9 @@ class Connection:
                 each.close()
             except (errors.EChannelError, TimeoutError, LookupError) as error:
                 logger.debug("what a client of the gateway had was not closed in order: %s", error)
+
+
+def _started(work: Callable[[], None], name: str) -> threading.Thread:
+    thread = threading.Thread(target=work, name=f"echannel-gateway-{name}", daemon=True)
+    thread.start()
+    return thread

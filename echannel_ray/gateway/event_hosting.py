@@ -26,9 +26,7 @@ class Feed(Protocol):
     """The events of one subscription."""
 
     def take(self) -> Message | Gap | None:
-        """The next one, if there is one. What is told in the place of events is raised, as one of our errors; and
-        `FeedEnded` at the end.
-        """
+        """The next one, if there is one. What is told in the place of events is raised; and `FeedEnded` at the end."""
 
     def close(self) -> None:
         """End it; it may wait."""

@@ -53,7 +53,7 @@ class Outgoing:
         except FeedEnded:
             self.is_over = True
             return wire.frame(wire.Ended(self._number))
-        except errors.EChannelError as error:
+        except Exception as error:  # what is told in the place of an event
             frame = wire.frame(wire.error_of(error, subscription=self._number))
             if isinstance(error, _FINAL):
                 self.is_over = True
@@ -96,7 +96,7 @@ class Outgoing:
         """The next event, if it belongs into the same frame."""
         try:
             item = self._take()
-        except (FeedEnded, errors.EChannelError) as error:
+        except Exception as error:  # see `next_frame`
             self._left = error
             return None
         if isinstance(item, Message) and _about(item, 0) == _about(last, 1):

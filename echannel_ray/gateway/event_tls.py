@@ -128,6 +128,22 @@ class Wire:
         if data:
             self._socket.sendall(data)
 
+    def finish(self) -> None:
+        """Nothing more is written; what was, arrives. `OSError` where the connection has ended."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def linger(self, deadline: float) -> None:
+        """After `finish`: read what the other side still sends, until it ends. Its system would else be told that
+        nobody has read that, and forget what it had got from here.
+        """
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                self._socket.settimeout(left)
+                if not self._socket.recv(_READ_BYTES):
+                    return
+        except OSError:
+            pass
+
     def close(self) -> None:
         """End it, whoever waits in it; any thread, any number of times."""
         with contextlib.suppress(OSError):

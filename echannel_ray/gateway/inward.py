@@ -16,7 +16,7 @@ def inward(record: schema.Record) -> Make | None:
     """What makes such records of maps; None where they are that already. What does not fit is left as it came: who
     encodes the record says what it should be.
     """
-    makes = {field.name: make for field in record.fields if (make := _make_of(field.type)) is not None}
+    makes = {field.name: each for field in record.fields if (each := _make_of(field.type)) is not None}
     if not makes:
         return None
 

@@ -82,17 +82,17 @@ class Tokens:
         self._refused: Counter[Reason] = Counter()
 
     def add(self, grant: Grant, is_remembered: bool = True) -> None:
-        """One more token; those that have expired are forgotten."""
+        """One more token. Those that have expired are told so, until there is no room for them."""
         with self._lock:
-            now = time.time()
-            kept = {d: each for d, each in self._tokens.items() if each[1].end(now) is None or d == grant.digest}
-            if len(kept) >= MAX_TOKENS:
+            if len(self._tokens) >= MAX_TOKENS:
+                now = time.time()
+                self._tokens = {digest: each for digest, each in self._tokens.items() if each[1].end(now) is None}
+            if len(self._tokens) >= MAX_TOKENS:
                 raise errors.EChannelError(
-                    f"this gateway has {len(kept)} tokens, and can't have more: revoke some that nobody needs",
-                    tokens=len(kept),
+                    f"this gateway has {len(self._tokens)} tokens, and can't have more: revoke some that nobody needs",
+                    tokens=len(self._tokens),
                 )
-            # One that has expired is told so for as long as it is known; it is forgotten when others come.
-            self._tokens = {**kept, grant.digest: (grant, Token(grant))}
+            self._tokens[grant.digest] = (grant, Token(grant))
             if is_remembered:
                 self._note()
 

@@ -6,6 +6,7 @@ It is another endpoint than the keeper's, in the same process: here nobody's pic
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -64,9 +65,19 @@ class Feed:
     def __init__(self, endpoint: Endpoint, mailbox: PullMailbox) -> None:
         self._endpoint = endpoint
         self._mailbox = mailbox
+        self._told: deque[Exception] = deque()  # of events that could not be read, and modulators that failed
+        self._held: Message | Gap | None = None  # what came behind them
+        mailbox.on_error = self._told.append
 
     def take(self) -> Message | Gap | None:
         """See `event_hosting.Feed`."""
+        item, self._held = self._held or self._taken(), None
+        if self._told:
+            self._held = item
+            raise self._told.popleft()
+        return item
+
+    def _taken(self) -> Message | Gap | None:
         try:
             return self._mailbox.take()
         except Ended:

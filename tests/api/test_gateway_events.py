@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 import uuid
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,8 +55,11 @@ def take(subscription: EventSubscription, count: int) -> list[Any]:
 
 
 def messages(subscription: EventSubscription, count: int) -> list[EventMessage]:
-    taken = [subscription.get(SOON) for _ in range(count)]
-    assert all(isinstance(each, EventMessage) for each in taken)
+    taken = []
+    for _ in range(count):
+        message = subscription.get(SOON)
+        assert isinstance(message, EventMessage)
+        taken.append(message)
     return taken
 
 
@@ -69,7 +74,7 @@ def test_an_actor_gets_what_a_client_publishes_as_what_it_was(client, name, far)
     ask(far, consume)
     assert client.publish(name, events) == len(events)
 
-    def handled(party: Party) -> list[Any]:
+    def handled(party: Party) -> Any:
         return party.kept["inbox"].wait(len(events))
 
     got = ask(far, handled)
@@ -103,6 +108,31 @@ def test_what_is_only_python_s_is_opaque(client, name):
     assert got[1].type_name.endswith("NotForOthers")
     assert isinstance(got[2], Opaque)
     assert got[2].size_bytes >= 80_000
+
+
+class Trap:
+    """Whoever unpickles it makes a directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("retain", [None, ec.Retention()], ids=["live", "retained"])
+def test_nobody_unpickles_for_a_client(client, name, tmp_path, retain):
+    channel = ec.channel(name, retain=retain)
+    with client.subscribe(name) as subscription, channel.producer() as producer:
+        producer.publish_many([Trap(tmp_path / "sprung"), {"trap": Trap(tmp_path / "sprung")}, 3])
+        got = take(subscription, 3)
+    assert [type(each) for each in got] == [Opaque, Opaque, int]
+    assert got[0].type_name == "posix.mkdir"
+    assert not (tmp_path / "sprung").exists()
+    if retain is not None:  # so it is one
+        with channel.subscribe(start="earliest") as subscription:
+            subscription.get(SOON)
+        assert (tmp_path / "sprung").exists()
 
 
 def test_records_are_maps_by_field_name(client, name):
@@ -193,8 +223,13 @@ def test_members_of_a_group_share_the_events(client, name):
     client.open(name, {})
     with client.subscribe(name, group="workers") as one, client.subscribe(name, group="workers") as other:
         inbox = Inbox()
+
+        def collect(subscription: EventSubscription) -> None:
+            for message in subscription:
+                inbox(message.event)
+
         for subscription in (one, other):
-            threading.Thread(target=lambda s=subscription: [inbox(each.event) for each in s], daemon=True).start()
+            threading.Thread(target=collect, args=[subscription], daemon=True).start()
         client.publish(name, range(100))
         assert sorted(inbox.wait(100)) == [*range(100)]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from echannel_ray.gateway.client import GatewayClient
+from echannel_ray.gateway.event_client import EventClient
 from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.server import Gateway
 from tests.gateway.local import LocalHost
@@ -54,3 +55,19 @@ def server(tmp_path: Path) -> Iterator[Server]:
     (tmp_path / "server").mkdir()
     yield made
     made.end()
+
+
+@pytest.fixture
+def gateway(host: LocalHost) -> Iterator[Gateway]:
+    """With a channel "notes" of events."""
+    host.open("notes", {})
+    with closing(gateway_of(host, derive=("*",))) as made:
+        made.endpoint = made.start()
+        yield made
+
+
+@pytest.fixture
+def events(gateway: Gateway) -> Iterator[EventClient]:
+    """A client of its port for events."""
+    with EventClient(gateway.endpoint, patience_seconds=0) as made:
+        yield made
