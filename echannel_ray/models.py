@@ -48,6 +48,7 @@ class Certificate(BaseModel):
 class ConcentratorPart(Part):
     """A concentrator, and how its links are."""
 
+    state: str = ""  # "starting", "serving", or "draining": its node is to be removed
     peers: int = 0
     flows: int = 0
     suspected_endpoints: list[str] = Field(default_factory=list)

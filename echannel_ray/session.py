@@ -23,12 +23,13 @@ from echannel_ray.protocol import messages
 from echannel_ray.retained.calls import ANSWERS
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.greeting import greet
+from echannel_ray.runtime.leaving import leave_node, node_is_drained
 from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
 from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.presence import mark_left
-from echannel_ray.transport.unix import SocketDirectory, connect_unix
+from echannel_ray.transport.unix import SocketDirectory, connect_unix, is_draining
 
 if TYPE_CHECKING:
     from echannel_ray.gateway.endpoint import Endpoint as GatewayEndpoint
@@ -60,6 +61,7 @@ class Session(OwnedByProcess):
         self._socket_path = directory.socket_path(SOCKET_NAME)
         self.endpoint = Endpoint(namespace, node_number(self.ray_node_id), self._connect)
         self.endpoint.calls.serve({}, ANSWERS)  # of the keepers of logs
+        self.endpoint.on_node_drains = self._leave_node
         self.endpoint.start()
 
     def __repr__(self) -> str:
@@ -94,6 +96,13 @@ class Session(OwnedByProcess):
         self.endpoint.close()
         # It may be dead, and its successor would wait for us.
         mark_left(os.path.dirname(self._socket_path), self.endpoint.id)
+
+    def _leave_node(self, seconds: float) -> None:
+        """The node is to be removed; see `runtime.leaving`."""
+        try:
+            leave_node(self.endpoint, seconds)
+        finally:
+            self.end()
 
     def _leave_in_order(self, deadline: float | None) -> None:
         endpoint = self.endpoint
@@ -212,6 +221,8 @@ class Session(OwnedByProcess):
         while True:
             if endpoint.closed:
                 raise errors.Closed("this process has left the namespace", what="session")
+            if first and is_draining(endpoint.node):
+                raise node_is_drained(self.namespace, endpoint.node)
             try:
                 connection = connect_unix(path, 1.0)
                 return greet(connection, self.namespace, endpoint)
@@ -223,6 +234,8 @@ class Session(OwnedByProcess):
                     "echannel_ray.connect() again"
                 )
             if time.monotonic() >= patience_until:
+                if is_draining(endpoint.node):  # it has retired
+                    raise node_is_drained(self.namespace, endpoint.node)
                 # It may have another idea of the temporary directory than this process has.
                 path = self._socket_path = _make_concentrator(self.namespace, self.ray_node_id, self._managers)
                 patience_until = time.monotonic() + _RESTART_PATIENCE_SECONDS

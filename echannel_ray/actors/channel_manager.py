@@ -12,7 +12,14 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
-from echannel_ray.actors.bootstrap import ask, concentrator_name, describe_this_actor, name_server_name
+from echannel_ray.actors.bootstrap import (
+    ask,
+    concentrator_name,
+    describe_this_actor,
+    manager_name,
+    name_server_name,
+)
+from echannel_ray.actors.doors import open_actors_door, silent_among
 from echannel_ray.actors.instruments import RayInstruments, flush_seconds
 from echannel_ray.actors.lags import Lags
 from echannel_ray.errors import EChannelError, ModulatorRefused
@@ -92,6 +99,7 @@ class ChannelManager:
         self._name_server_answers = True
         self._tasks: set[asyncio.Task[None]] = set()
         self._lags = Lags(namespace, self._stats, RayInstruments) if metrics_are_on() else None
+        self._door = open_actors_door(manager_name(namespace, slot), {"health": self.health})
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
         self._in_background(self._rebuild())
 
@@ -167,6 +175,14 @@ class ChannelManager:
             "channels": self._book.channels() if made else [],
             "endpoints": self._book.endpoints() if made else 0,
         }
+
+    async def health(self) -> dict[str, Any]:
+        """For its pod, see `doors`."""
+        return {"state": self._state, "silent": await silent_among([name_server_name(self._namespace)])}
+
+    async def state(self) -> str:
+        """What it is at."""
+        return self._state
 
     async def wire_version(self) -> int:
         """The version that this part speaks."""

@@ -8,12 +8,14 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
 from echannel_ray import errors
-from echannel_ray.actors.bootstrap import ask, describe_this_actor, name_server_name, ray_nodes
+from echannel_ray.actors.bootstrap import ask, concentrator_name, describe_this_actor, name_server_name, ray_nodes
+from echannel_ray.actors.doors import open_actors_door, silent_among
+from echannel_ray.actors.draining import Draining
 from echannel_ray.actors.metrics import Metrics, start_metrics
 from echannel_ray.actors.peers import PEER_TIMEOUT_SECONDS, Peers, greeting
 from echannel_ray.actors.registry import Registry
@@ -52,9 +54,9 @@ class Concentrator:
     """The hub of its node: all endpoints of the node link to it; an actor, one per node and namespace."""
 
     def __init__(self, namespace: str, ray_node_id: str, linger_seconds: float = LINGER_SECONDS) -> None:
-        self._namespace = namespace
+        self.namespace = self._namespace = namespace
         self._ray_node_id = ray_node_id
-        self._node = node_number(ray_node_id)
+        self.node = self._node = node_number(ray_node_id)
         self._linger_seconds = linger_seconds
         self._incarnation = time.time_ns() // 1_000_000  # rises with every start
         self._started_at = time.monotonic()
@@ -65,7 +67,7 @@ class Concentrator:
         self._failure: errors.EChannelError | None = None
         self._failure_is_told = False
         self._recovered = asyncio.Event()
-        self._storage = Storage(namespace, self._node)
+        self.storage = self._storage = Storage(namespace, self._node)
         self._registry = Registry(self._node)
         me = greeting(namespace, self._node, self._incarnation)
         self._peers = Peers(me, self._relay, self._hub, self._ask_name_server, self._in_background)
@@ -81,6 +83,10 @@ class Concentrator:
         # Somebody has asked for it, and may take long to link up on a busy machine.
         self._idle_since = time.monotonic() + LINGER_SECONDS
         self._retiring = False
+        self._draining = Draining(self, self._withdraw)
+        self._unreported: set[int] = set()  # endpoints that have gone, which not all managers know yet
+        answers: dict[str, Callable[..., Awaitable[Any]]] = {"health": self.health, "drain": self.drain}
+        self._door = open_actors_door(concentrator_name(namespace, self.node), answers, self._door_answered)
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
         self._in_background(self._start())
 
@@ -209,9 +215,11 @@ class Concentrator:
                 future.set_result(None)
                 self._pushes.pop((owner, number), None)
         self._idle_since = time.monotonic()
+        self._unreported.add(endpoint)
         await self._report_gone([endpoint])
         # Not before the managers know: a successor of this actor must be able to tell them.
         forget_endpoint(self._directory_path, endpoint)
+        self._unreported.discard(endpoint)
 
     async def _report_gone(self, endpoints: Iterable[int]) -> None:
         gone = [*endpoints]
@@ -352,6 +360,7 @@ class Concentrator:
         refused = sum((each.refused for each in self._listeners), self._hub.refused)
         return {
             **describe_this_actor(),
+            "state": self._state,
             "info": self._info,
             "directory_epoch": self._peers.directory.epoch if self._peers.directory else 0,
             "revoked": self._peers.directory.revoked if self._peers.directory else (),
@@ -370,6 +379,38 @@ class Concentrator:
             "bytes_between_nodes": self._hub.bytes_between_nodes,
             "gateway": self._storage.gateway_stats(),
         }
+
+    async def health(self) -> dict[str, Any]:
+        """For its pod, see `doors`."""
+        names = [name_server_name(self._namespace)]
+        if self._peers.directory is not None:
+            names += self._peers.directory.managers
+        has_turned = asyncio.Event()
+        self._hub.post(lambda: self._loop.call_soon_threadsafe(has_turned.set))
+        return {"state": self._state, "silent": await silent_among(names, {"its hub": has_turned.wait()})}
+
+    @property
+    def _state(self) -> str:
+        if self._draining.has_begun:
+            return "draining"
+        return "serving" if self._serving.is_set() and self._failure is None else "starting"
+
+    async def drain(self, seconds: float) -> list[int]:
+        """The node is to be removed: have its processes leave within this time, and withdraw. See `Draining`."""
+        return await self._draining.begin(seconds)
+
+    def endpoints_here(self) -> set[int]:
+        """Processes of this node that are linked, or expected back, or gone and not reported yet."""
+        own = self._storage.endpoint_id
+        return {*self._relay.endpoints.copy(), *self._relay.expected.copy(), *self._unreported} - {own}
+
+    def pid_of(self, endpoint: int) -> int:
+        """Which process an endpoint is; 0 for one that is gone."""
+        return self._pids.get(endpoint, 0)
+
+    def _door_answered(self, question: str) -> None:
+        if question == "drain" and self._draining.has_ended:
+            self._loop.call_soon_threadsafe(self._in_background, self._retire_soon())
 
     async def wire_version(self) -> int:
         """The version that this part speaks."""
@@ -394,18 +435,25 @@ class Concentrator:
             os.rmdir(self._directory_path)
         except OSError:
             pass  # a successor has begun already
+        if self._door is not None:
+            self._door.close()
 
     async def retire(self) -> None:
         """End for good, if no endpoint has come meanwhile."""
         import ray
 
-        if self._relay.endpoints or self._relay.expected:
-            self._retiring = False
-            return
-        # Without a farewell: whoever has linked up in this moment makes a successor.
-        await self._close(b"")
-        await self._ask_name_server("leave", self._node, self._incarnation)
+        if not self._draining.has_ended:
+            if self._relay.endpoints or self._relay.expected or self._draining.has_begun:
+                self._retiring = False
+                return
+            # Without a farewell: whoever has linked up in this moment makes a successor.
+            await self._withdraw(b"")
         ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+
+    async def _withdraw(self, farewell: bytes) -> None:
+        """Be none of the namespace's concentrators any more."""
+        await self._close(farewell)
+        await self._ask_name_server("leave", self._node, self._incarnation)
 
     # ---- watching ----
 

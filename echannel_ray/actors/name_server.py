@@ -17,10 +17,12 @@ from typing import Any
 import ray
 
 from echannel_ray.actors import bootstrap
+from echannel_ray.actors.doors import open_actors_door
 from echannel_ray.ids import RAY_NAMESPACE, WIRE_VERSION, node_number
 from echannel_ray.protocol.messages import ConcentratorInfo, Definition, Directory
 from echannel_ray.protocol.naming import NameBook
 from echannel_ray.transport.authority import Authority, AuthoritySecret
+from echannel_ray.transport.door import remove_doors
 from echannel_ray.transport.security import Credentials
 
 logger = logging.getLogger(__name__)
@@ -45,6 +47,7 @@ class NameServer:
         self._serving = asyncio.Event()
         self._to_tell: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._door = open_actors_door(bootstrap.name_server_name(namespace), {"health": self.health})
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
         self._in_background(self._rebuild())
 
@@ -150,6 +153,14 @@ class NameServer:
         """Who this is."""
         return {**bootstrap.describe_this_actor(), "epoch": self._book.directory().epoch, "endpoints": 0}
 
+    async def state(self) -> str:
+        """What it is at."""
+        return "serving" if self._serving.is_set() else "rebuilding"
+
+    async def health(self) -> dict[str, Any]:
+        """For its pod, see `doors`."""
+        return {"state": await self.state(), "silent": []}
+
     async def status(self) -> dict[str, Any]:
         """All parts as they describe themselves; one that does not answer in time has an `error` instead."""
         await self._serving.wait()
@@ -186,6 +197,10 @@ class NameServer:
         await asyncio.gather(*asked, return_exceptions=True)  # who does not answer is killed all the same
         for name in (*names, *self._managers):
             await asyncio.to_thread(_kill, name)
+        # What is killed leaves its door; these are on this node.
+        remove_doors([*self._managers, *names])
+        if self._door is not None:
+            self._door.close()
 
     async def wire_version(self) -> int:
         """The version that this part speaks."""

@@ -96,6 +96,22 @@ class Storage:
         gateway = self._gateway
         return {} if gateway is None else gateway.stats()
 
+    @property
+    def endpoint_id(self) -> int:
+        """The keeper's endpoint; 0 where there is no keeper."""
+        keeper = self._keeper
+        return 0 if keeper is None else keeper.endpoint.id
+
+    def drain(self, deadline: float) -> None:
+        """The node is to be removed: take nothing from outside any more, and let everybody read what is logged here."""
+        with self._lock:
+            keeper = self._keeper
+            gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            gateway.close()
+        if keeper is not None:
+            keeper.drain(deadline)
+
     def close(self, is_stopped: bool = False) -> None:
         """End; logs on disk stay (see `Keeper.close`)."""
         with self._lock:

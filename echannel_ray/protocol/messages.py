@@ -350,7 +350,14 @@ class StatsWanted:
     channel: str
 
 
-Push = Membership | StatsWanted
+@dataclass(frozen=True)
+class NodeDrains:
+    """The node is to be removed: its endpoints leave in order within this time. Answered at once, by True."""
+
+    seconds: float
+
+
+Push = Membership | StatsWanted | NodeDrains
 
 
 # ---- what an endpoint says of itself when it attaches to a concentrator, and concentrators report to managers

@@ -140,6 +140,7 @@ class SenderStream:
         self.laggards: list[Recipient] = []
         self.version = (-1, -1)
         self.closed = False
+        self.ending = False  # nothing more is published; what was is still on its way
         self.deleted = False
         self.has_local_consumers = False
         self.chunks = 0  # of a large event of this stream that have not left: what is published next waits for them
@@ -184,7 +185,7 @@ class SenderStream:
     def refresh_limit(self) -> None:
         """Work out again how far the hot path may go."""
         special = self.groups or self.laggards or self.has_local_consumers or self.chunks
-        if self.route is None or self.closed or self.deleted or special:
+        if self.route is None or self.closed or self.deleted or self.ending or special:
             self.limit_bytes = NEVER
         else:
             self.limit_bytes = self.slowest_mark() + self.window_bytes

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -230,6 +231,17 @@ class Keeper:
             newest = self.endpoint.requests.ask(LookUpChannel(definition.channel), _STOPPING_SECONDS)
             definition = newest or definition
         return About(definition.channel, definition.incarnation, True, type_of(definition), definition.formats)
+
+    def drain(self, deadline: float) -> None:
+        """Wait until whoever reads these logs now has read all of them, derived channels' consumers included."""
+        for publisher in [*self.endpoint.publishers.values()]:
+            with contextlib.suppress(errors.EChannelError, TimeoutError):  # as much as can be
+                publisher.drain(max(0.0, deadline - time.monotonic()))
+        for kept in [*self._kept.values()]:
+            if not kept.shelf.wait_until_read(deadline):
+                logger.warning(
+                    "node %016x is drained, and not all has been read of %r", self.endpoint.node, kept.shelf.channel
+                )
 
     def close(self, is_stopped: bool = False) -> None:
         """End; logs on disk stay. Where the whole namespace is stopped, the next one takes them over."""

@@ -127,7 +127,7 @@ class RetainedPublisher(Publisher):
 
     def _admit(self, size: int, count: int) -> bool | None:
         """Whether so many events are taken, or (None) have to wait; under the lock."""
-        self.check_open()
+        self.check_accepting()
         if self.fits(size):
             return True
         if self.stream.overflow == WAIT:

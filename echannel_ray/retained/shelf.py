@@ -38,6 +38,7 @@ _MOST_TO_A_MEMBER: Final = 65_536
 _SOON_SECONDS: Final = 0.02
 _LONG_SECONDS: Final = 0.2
 _MOST_LARGE_BYTES: Final = 128 << 20
+_READ_SECONDS: Final = 0.05  # how often a node that is drained looks whether its logs have been read
 _STOP: Final = object()
 _GROWN: Final = object()
 
@@ -50,6 +51,13 @@ class _Members:
     """As a job: who consumes the channel now."""
 
     groups: Mapping[Member, str | None]
+
+
+@dataclass(frozen=True)
+class _WhenRead:
+    """As a job: say so, if all has been read."""
+
+    read: threading.Event
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,17 @@ class Shelf:
         if self._closed:
             self._turn_away_rest()
 
+    def wait_until_read(self, deadline: float) -> bool:
+        """Wait until all consumers have all that is logged, and groups have handled it; whether they have."""
+        read = threading.Event()
+        while not read.is_set():
+            left = deadline - time.monotonic()
+            if left <= 0 or self._closed:
+                return False
+            self._jobs.put(_WhenRead(read))
+            read.wait(min(left, _READ_SECONDS))
+        return True
+
     def members_are(self, members: Mapping[Member, str | None]) -> None:
         """Who consumes the channel now, and in which group: a reader that is none of these has died."""
         self._jobs.put(_Members(members))
@@ -169,6 +188,9 @@ class Shelf:
                     self._look_after(time.time())
                 elif job is _GROWN:
                     self._serve_waiting()
+                elif isinstance(job, _WhenRead):
+                    if self._is_read():
+                        job.read.set()
                 elif isinstance(job, _Members):
                     self._members_are(job.groups)
                 elif isinstance(job, _Derived):
@@ -270,6 +292,18 @@ class Shelf:
         answer(calls.Done())
 
     # ---- readers ----
+
+    def _is_read(self) -> bool:
+        """Whether nobody who consumes this has something to fetch, or has fetched something and not acknowledged it."""
+        end = self.store.next
+        for member, group in self._members.items():
+            if group is None:
+                fetch = self._readers[member].fetch if member in self._readers else None
+                if fetch is None or fetch[0].start < end:
+                    return False
+            elif group not in self._groups or self._groups[group].acknowledged < end:
+                return False
+        return True
 
     def _join(self, message: calls.Join, caller: Caller, answer: Answer) -> None:
         member = (caller.endpoint, message.subscription)

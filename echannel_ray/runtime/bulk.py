@@ -31,7 +31,7 @@ def _publish(publisher: Publisher, kind: int, data: Data, count: int) -> bool:
     borrows = has_room = False
     while True:
         with publisher.endpoint.lock:
-            publisher.check_open()
+            publisher.check_accepting()
             publisher.absorb()
             if not publisher.is_halted:
                 # Larger ones would fit into no frame: single records go in chunks.

@@ -101,6 +101,7 @@ class Endpoint:
         self.derivations = Derivations(self)
         self.deliveries: dict[int, Delivery] = {}
         self.peculiar_seen = False  # events that no handler gets: unreadable ones, and notices
+        self.on_node_drains: Callable[[float], Any] | None = None  # how its owner leaves a node within so many seconds
         self.blocked_publishers = 0  # that wait for credit
         self.draining = 0  # that wait for acknowledgements, or for credit of groups
         self.fed: dict[Branch, None] = {}  # whose modulators have something to do
@@ -147,6 +148,12 @@ class Endpoint:
         self.crew.close()
         if self.connection is not None:
             self.connection.close()
+
+    def leave_node(self, seconds: float) -> None:
+        """The node is to be removed: have this endpoint's owner leave it, in a thread of its own; under the lock."""
+        leave, self.on_node_drains = self.on_node_drains, None  # once, however often it is told
+        if leave is not None:
+            threading.Thread(target=leave, args=[seconds], name="echannel-leaving", daemon=True).start()
 
     def _end_modulators(self) -> None:
         self.installer.close()

@@ -15,7 +15,7 @@ from echannel_ray.formats.packs import MalformedPack, Undecodable, decode_body
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.flows import FlowReceiver
 from echannel_ray.protocol.frames import HEADER_BYTES, LEAST_BODY, MAGIC, MAX_FRAME_BYTES, PACK
-from echannel_ray.protocol.messages import Membership, StatsWanted
+from echannel_ray.protocol.messages import Membership, NodeDrains, StatsWanted
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.mailbox import PECULIAR
 from echannel_ray.transport import wire
@@ -391,6 +391,9 @@ class Incoming:
                 return
         elif isinstance(message, StatsWanted):
             answer = endpoint.stats_of(message.channel)
+        elif isinstance(message, NodeDrains):
+            endpoint.leave_node(message.seconds)
+            answer = True
         reply = frames.REQUEST_ID.pack(number) + wire.encode(answer)
         endpoint.outgoing.put(frames.frame(frames.PUSHED, reply))
 

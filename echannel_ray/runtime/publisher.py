@@ -72,6 +72,7 @@ class Publisher:
         self.branches = Branches(self)
         self.has_branches = False  # what `branches` would say, without the call: each event asks
         self.is_halted = False  # while consumers go over to other modulators
+        self._refusal: errors.EChannelError | None = None
         self._gathered_at_tick = -_FREQUENT_TICKS
         self._gathered_in_tick = 0
         self._absorbed = 0  # since the last tick
@@ -156,7 +157,7 @@ class Publisher:
 
     def _append_again(self, kind: int, payload: Any, size: int) -> bool:
         """What was appended is on its way to modulators: arm again, and begin with this event. Whether it was taken."""
-        self.check_open()
+        self.check_accepting()
         if self.is_halted or type(payload) is not bytes or not self.branches.may_arm(kind):
             return False
         self._arm(kind, size)
@@ -312,7 +313,7 @@ class Publisher:
         """Publish if there is room: the outcome, or None and the size for which there is none."""
         stream = self.stream
         with self._lock:
-            self.check_open()
+            self.check_accepting()
             self.absorb()
             if encoded is None and self._needs_bytes(event):
                 encoded = self.encode(event)
@@ -478,8 +479,28 @@ class Publisher:
         """As `drain`, without holding up the event loop."""
         await in_thread(partial(self.drain, timeout))
 
-    def check_open(self) -> None:
+    def refuse(self, error: errors.EChannelError) -> None:
+        """Take no event any more, for which `publish` raises this; what was published can still be drained."""
+        with self._lock:
+            self._refusal = error
+            self.disarm()
+            self.stream.ending = True
+            self.stream.refresh_limit()
+            self.endpoint.room.notify_all()
+
+    @property
+    def refuses(self) -> bool:
+        """Whether nothing can be published any more; what was may still be drained."""
+        return self._refusal is not None or self.stream.closed
+
+    def check_accepting(self) -> None:
         """Raise where nothing can be published any more."""
+        if self._refusal is not None:
+            raise self._refusal
+        self.check_open()
+
+    def check_open(self) -> None:
+        """Raise where nothing can be published, and nothing drained, any more."""
         if self.stream.closed:
             if self.endpoint.closed:
                 self.endpoint.check_usable()  # which says that it was the whole process that left

@@ -126,7 +126,7 @@ class Room:
 
     def _is_over(self, size: int, deadline: float | None, timeout: float | None) -> bool:
         endpoint = self._endpoint
-        if self._stream.closed or self._stream.deleted or endpoint.broken or endpoint.closed:
+        if self._publisher.refuses or self._stream.deleted or endpoint.broken or endpoint.closed:
             return True
         blockers = ["a change of modulators"] if self._publisher.is_halted else self.blockers(size)
         if blockers and deadline is not None and time.monotonic() >= deadline:

@@ -44,10 +44,9 @@ class SocketDirectory:
         """Make it, or take it as it is; `NotAuthorised` if others could have put something there."""
         # Namespaces may be longer than a path may be.
         digest = hashlib.sha256(namespace.encode()).hexdigest()[:12]
-        base = Path(tempfile.gettempdir()).absolute() / f"echannel-{os.geteuid()}"
+        base = base_directory()
         self.path = base / f"{node_number:016x}-{digest}"
-        for path in (base, self.path):
-            make_private(path)
+        make_private(self.path)
         (self.path / _ABANDONED).unlink(missing_ok=True)
 
     def __fspath__(self) -> str:
@@ -59,6 +58,28 @@ class SocketDirectory:
         if len(os.fsencode(path)) + _TEMPORARY_BYTES > _MAX_PATH_BYTES:
             raise OSError(errno.ENAMETOOLONG, "too long for a Unix socket: set TMPDIR to a shorter directory", path)
         return path
+
+
+def base_directory() -> Path:
+    """Where all of this user on this machine is, in all namespaces; it is made where it is missing."""
+    path = Path(tempfile.gettempdir()).absolute() / f"echannel-{os.geteuid()}"
+    make_private(path)
+    return path
+
+
+def mark_draining(node_number: int) -> None:
+    """A node is to be removed: no process joins from there any more. A mark that outlives its concentrators."""
+    # A directory as the others are, so that it is swept as they are.
+    make_private(_mark_of_draining(node_number))
+
+
+def is_draining(node_number: int) -> bool:
+    """Whether the node is to be removed."""
+    return _mark_of_draining(node_number).exists()
+
+
+def _mark_of_draining(node_number: int) -> Path:
+    return base_directory() / f"{node_number:016x}-draining"
 
 
 def make_private(path: Path, setting: str = "TMPDIR") -> None:
@@ -151,7 +172,7 @@ def connect_unix(path: str, timeout_seconds: float) -> PlainConnection:
 
 
 def _connection(sock: socket.socket) -> PlainConnection:
-    peer = _trusted_peer(sock)
+    peer = trusted_peer(sock)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     return PlainConnection(sock, peer)
 
@@ -212,7 +233,8 @@ def _somebody_listens(path: Path) -> bool:
     return True
 
 
-def _trusted_peer(sock: socket.socket) -> Peer:
+def trusted_peer(sock: socket.socket) -> Peer:
+    """Who is at the other side of a Unix socket; `NotAuthorised` if that is another user."""
     pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     if uid != os.geteuid():
         raise NotAuthorised(f"process {pid} of user {uid} is at the other side: only our own user may link", uid=uid)

@@ -98,6 +98,7 @@ _CLASSES: tuple[type, ...] = (
     messages.GrantAtGateway,
     messages.RevokeAtGateway,
     Told,
+    messages.NodeDrains,
 )
 _NUMBERS = {cls: number for number, cls in enumerate(_CLASSES)}
 _DECODERS: tuple[msgspec.msgpack.Decoder[Any], ...] = tuple(msgspec.msgpack.Decoder(cls) for cls in _CLASSES)

@@ -1,0 +1,144 @@
+"""Pods as local processes: the start command, its probes, and what is left when it has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.clusters import kill, wait_until
+
+READY_SECONDS = 90.0
+END_SECONDS = 90.0
+_NO_PORT_RANGE = ("--min-worker-port=0", "--max-worker-port=0")
+_URL = re.compile(r"probes at (http://\S+)/healthz")
+
+
+class Pod:
+    """One process that runs a pod; what it says is in `output`."""
+
+    def __init__(self, directory: Path, *command: str, environment: Mapping[str, str] | None = None) -> None:
+        self.directory = directory
+        self.environment = {
+            **os.environ,
+            "ECHANNEL_POD_DIRECTORY": str(directory),
+            "ECHANNEL_PROBE_PORT": "0",
+            **(environment or {}),
+        }
+        arguments = ["--", *command] if command else []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "echannel_ray.pod", "start", *arguments],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.output: list[str] = []
+        self._seen: dict[int, psutil.Process] = {}
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output.append(line)
+
+    @property
+    def url(self) -> str:
+        """Where its probes are, once it has said so."""
+        return next((found[1] for line in self.output if (found := _URL.search(line))), "")
+
+    def ask(self, path: str) -> tuple[int, dict[str, Any]]:
+        """The status and document of a probe."""
+        wait_until(lambda: self.url or self.process.poll() is not None)
+        assert self.url, "".join(self.output)
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=10) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def problems(self) -> list[str]:
+        """What is wrong with it, by `/readyz`; nothing, if it is ready."""
+        self.note()
+        status, document = self.ask("/readyz")
+        assert document["ready"] == (status == 200) == (not document["problems"]), document
+        return list(document["problems"])
+
+    def wait_ready(self) -> None:
+        """Until `/readyz` says so."""
+        try:
+            wait_until(lambda: not self.problems(), READY_SECONDS)
+        except (OSError, TimeoutError, AssertionError) as error:
+            raise AssertionError(f"{error}: {''.join(self.output)}") from error
+
+    def note(self) -> None:
+        """Remember all processes that it has now."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for each in psutil.Process(self.process.pid).children(recursive=True):
+                self._seen[each.pid] = each
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Signal it, and wait: its exit code."""
+        self.note()
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Its exit code, when it has ended by itself."""
+        code = self.process.wait(END_SECONDS)
+        self._reader.join()
+        return code
+
+    def left_over(self) -> list[psutil.Process]:
+        """Processes of it that were seen, and are there still."""
+        return [each for each in self._seen.values() if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+    def clear(self) -> None:
+        """End it and all that it started, however the test went."""
+        self.note()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            kill([psutil.Process(self.process.pid)])
+        self.process.wait()
+        kill(self.left_over())
+
+
+@contextlib.contextmanager
+def running(directory: Path, *command: str, environment: Mapping[str, str] | None = None) -> Iterator[Pod]:
+    """A pod that ends with the block."""
+    pod = Pod(directory, *command, environment=environment)
+    try:
+        yield pod
+    finally:
+        pod.clear()
+
+
+def drain(pod: Pod) -> subprocess.CompletedProcess[str]:
+    """What `preStop` runs."""
+    command = [sys.executable, "-m", "echannel_ray.pod", "drain"]
+    return subprocess.run(command, env=pod.environment, capture_output=True, text=True, timeout=END_SECONDS)
+
+
+def free_port() -> int:
+    """One that nobody has now."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+def ray_start(*more: str) -> tuple[str, ...]:
+    """Ray's start command, as small as it gets."""
+    small = ("--num-cpus=8", "--object-store-memory=100000000", "--dashboard-agent-listen-port=0")
+    return (sys.executable, "-m", "tests.pod.joining", "start", "--block", *small, *_NO_PORT_RANGE, *more)
