@@ -25,6 +25,7 @@ from echannel_ray.runtime.deliveries import Emission
 from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.outlet import SMALL_BYTES, Encoded, Outlet, joined
 from echannel_ray.runtime.typed import objects_of, split
+from echannel_ray.runtime.weighing import Savings
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ class Branch:
         self.pending: deque[Chunk] = deque()
         self.events_in = 0
         self.events_out = 0
+        self.savings = Savings()
+        self.errors = 0  # that it has made
         self.strikes = 0
         self.error: errors.EChannelError | None = None  # why there is no host
         self.outlet = Outlet(
@@ -184,7 +187,7 @@ class Branch:
             if outlet.backlog_bytes + chunk.size_bytes <= outlet.stream.window_bytes:
                 break
             each.dropped = len(each)
-            self.done(each)
+            self.let_go(each)
             each.size_bytes = 0
         if waiting:
             self.feed(chunk)
@@ -204,6 +207,15 @@ class Branch:
 
     def done(self, chunk: Chunk) -> None:
         """The modulator has seen all of a chunk."""
+        if chunk.payloads is None:
+            self.savings.seen.add_unknown(len(chunk))
+        else:
+            entries = 1 if wire_kind(chunk.kind) == BLOCK else len(chunk)
+            self.savings.seen.add(chunk.size_bytes - OVERHEAD_BYTES * entries)
+        self.let_go(chunk)
+
+    def let_go(self, chunk: Chunk) -> None:
+        """Nobody waits any more for the modulator to see it."""
         self.outlet.backlog_bytes -= chunk.size_bytes
         if chunk.emission is not None:
             chunk.emission.complete()
@@ -227,6 +239,7 @@ class Branch:
             has_room = not self.publisher.room.of_outlet(self.outlet, size)
             if not has_room:
                 self.events_out += len(encoded)
+                self._weigh(encoded)  # it was not the modulator that kept it from travelling
                 self.outlet.drop(len(encoded), BY_TIMER)
         if has_room:
             self._emit(objects, encoded, None)
@@ -259,8 +272,11 @@ class Branch:
         if objects is None and outlet.local:
             # Not under the lock: reading an event may run code of its class.
             objects = [NOTHING if token_of(kind) else decode(kind, payload) for kind, payload, _ in encoded]
+        if objects and encoded[0] is None:
+            self.savings.emitted.look(objects[0], outlet.encode, time.monotonic())
         with endpoint.lock:
             self.events_out += count
+            self._weigh(encoded)
             is_plain_sailing = emission is None and not outlet.local and outlet.stream.limit_bytes >= 0
             if not outlet.has_consumers:
                 endpoint.sender.skip(outlet.stream, count)
@@ -293,6 +309,7 @@ class Branch:
             return
         with endpoint.lock:
             self.events_out += len(payloads)
+            self.savings.emitted.add(size_bytes - OVERHEAD_BYTES * len(payloads))
             if outlet.has_consumers:
                 outlet.absorb(kind, payloads, size_bytes)
             else:
@@ -312,6 +329,7 @@ class Branch:
         size = len(block) + OVERHEAD_BYTES
         with self.endpoint.lock:
             self.events_out += count
+            self.savings.emitted.add(len(block))
             if self.outlet.has_consumers:
                 self.outlet.in_turn(size, partial(self.outlet.send_block, kind, block, count, size))
             else:
@@ -321,6 +339,12 @@ class Branch:
         self.endpoint.outgoing.write()
         for child in self.children:
             child.advance()
+
+    def _weigh(self, encoded: list[Encoded | None]) -> None:
+        """What was emitted, or would have been."""
+        sizes = [each[2] for each in encoded if each is not None]
+        self.savings.emitted.add(sum(sizes) - OVERHEAD_BYTES * len(sizes))
+        self.savings.emitted.add_unknown(len(encoded) - len(sizes))
 
     def _absorb(self, encoded: list[Encoded]) -> bool:
         """The usual way: small events by whole runs. False where there is one that is not small."""
@@ -368,6 +392,7 @@ class Branch:
     def failed(self, description: str, event: Any) -> bool:
         """The modulator raised or died at an event. Whether it may be started again."""
         description = _sendable(description)
+        self.errors += 1
         self.strikes += 1
         shipment = self.derived.shipment
         left = self.publisher.admission.max_restarts - self.strikes
@@ -379,12 +404,15 @@ class Branch:
             again = f"it goes on from its first state, at most {left} times more"
             self.tell(errors.ModulatorFailed(f"{what} failed: {description}; {lost}{again}", event=text, **facts))
             return True
-        self.quarantine(description)
+        self._quarantine(description)
         return False
 
     def quarantine(self, reason: str) -> None:
-        """It is removed from this producer, and its consumers are told."""
-        reason = _sendable(reason)
+        """It has broken a limit: it is removed from this producer, and its consumers are told."""
+        self.errors += 1
+        self._quarantine(_sendable(reason))
+
+    def _quarantine(self, reason: str) -> None:
         shipment = self.derived.shipment
         self.remove(
             errors.ModulatorQuarantined(
@@ -405,7 +433,7 @@ class Branch:
             host, self.host = self.host, None
             self.error = error
             while self.pending:
-                self.done(self.pending.popleft())
+                self.let_go(self.pending.popleft())
         self.tell(error)
         if host is not None:
             # Not here: this may be the host's own thread.
@@ -436,7 +464,13 @@ class Branch:
 
     def counters(self) -> dict[str, Any]:
         """What has gone in and out."""
-        return {**self.outlet.counters(), "events_in": self.events_in, "events_out": self.events_out}
+        return {
+            **self.outlet.counters(),
+            "events_in": self.events_in,
+            "events_out": self.events_out,
+            "saved_bytes": self.savings.saved_bytes,
+            "modulator_errors": self.errors,
+        }
 
 
 def _chunks(objects: list[Any] | None, encoded: list[Any], emission: Emission | None) -> Iterable[Chunk]:
@@ -456,6 +490,8 @@ def _payload(kind: int, payload: Any, size: int) -> Any:
 
 
 def _size(payload: Any) -> int:
+    if isinstance(payload, str) and not payload.isascii():
+        payload = payload.encode()
     return (len(payload) if isinstance(payload, bytes | str) else 9) + OVERHEAD_BYTES
 
 

@@ -295,7 +295,7 @@ class Branches:
         self._endpoint.held_up.pop(branch.outlet.stream.number, None)
         branch.outlet.held.clear()
         while branch.pending:
-            branch.done(branch.pending.popleft())
+            branch.let_go(branch.pending.popleft())
         self._endpoint.sender.close_stream(branch.outlet.stream)
         host, branch.host = branch.host, None
         return [host] if host is not None else []

@@ -163,6 +163,7 @@ class InlineHost(Host):
         """How many events came this way since the last time; under the endpoint's lock."""
         seen, self._seen_directly = self._seen_directly, 0
         self._branch.events_in += seen
+        self._branch.savings.seen.add_unknown(seen)
         return seen
 
     # ---- working ----
@@ -203,6 +204,8 @@ class InlineHost(Host):
 
     def _enqueue(self, chunk: Chunk) -> None:
         events = chunk.as_objects()
+        if chunk.payloads is None and events:
+            self._branch.savings.seen.look(events[0], self._branch.publisher.encode, time.monotonic())
         replica = self._at_work
         while events and not self._closed:
             broken = self._call(replica.enqueue, chunk, events)

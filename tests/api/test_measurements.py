@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import time
 
@@ -11,7 +12,9 @@ import ray
 import echannel_ray as ec
 from echannel_ray.overview.reading import read_channel
 from echannel_ray.runtime.mailbox import WINDOW_EVENTS
+from tests.api.modulators import Above, Gate, Raising, Waiting
 from tests.api.parties import Inbox, Valve, ask
+from tests.api.ticks import OPEN, SOURCES, Tick, ticks
 from tests.clusters import wait_until
 
 MEGABYTE = bytes(1 << 20)
@@ -212,3 +215,83 @@ class TestOverview:
             read_channel("default", "?" * 9)
         with pytest.raises(ec.NoSuchChannel, match="no process has joined namespace 'nowhere'"):
             read_channel("nowhere", channel.name)
+
+
+TIERS = ["inline", "isolated"]
+
+
+class TestModulators:
+    @pytest.mark.parametrize("tier", TIERS)
+    @pytest.mark.parametrize("as_objects", [True, False])
+    def test_saved_bytes_of_a_filter(self, near, channel, tier, as_objects):
+        def event(content):
+            return (content,) if as_objects else content
+
+        derived = channel.derive(Above(event(b"m")), tier=tier)
+        ray.get(near.consume.remote(derived))
+        with channel.producer(admission=OPEN) as producer:
+            size = len(pickle.dumps(event(bytes(100)), 5)) if as_objects else 100
+            producer.publish_many([event(b"a" * 100), event(b"z" * 100)] * 20)
+            ray.get(near.received.remote(20))
+            stats = channel.stats().derived[derived.name]
+            assert (stats.events_in, stats.events_out, stats.saved_bytes) == (40, 20, 20 * size)
+        assert derived.stats().saved_bytes == 20 * size  # of a producer that is closed
+
+    @pytest.mark.parametrize("source", SOURCES)
+    def test_saved_bytes_of_ecode(self, near, name, source):
+        channel = ec.channel(name, Tick)
+        derived = channel.derive("number > 60")
+        ray.get(near.consume.remote(derived))
+        with channel.producer() as producer:
+            producer.publish_many(SOURCES[source](1, 100))
+            ray.get(near.received.remote(40))
+            stats = derived.stats()
+            assert (stats.events_in, stats.events_out) == (100, 40)
+            # A block of Arrow's columns is somewhat longer than its records.
+            assert stats.saved_bytes >= 60 * 16 if source == "batches" else stats.saved_bytes == 60 * 16
+
+    @pytest.mark.parametrize("tier", TIERS)
+    @pytest.mark.parametrize("where", ["near", "here"])
+    def test_what_passes_all_saves_nothing(self, parties, here, channel, tier, where):
+        derived = channel.derive(ec.FIFOModulator(), tier=tier)
+        party = here if where == "here" else parties[where]
+        here.consume(derived) if where == "here" else ray.get(party.consume.remote(derived))
+        with channel.producer(admission=OPEN) as producer:
+            producer.publish_many([1, 2.5, "text", "Ä", b"bytes", None, (1, 2), {"a": bytes(20_000)}])
+            here.received(8) if where == "here" else ray.get(party.received.remote(8))
+            stats = derived.stats()
+            assert (stats.events_in, stats.events_out) == (8, 8)
+            assert stats.saved_bytes == 0
+
+    @pytest.mark.parametrize("tier", TIERS)
+    def test_errors(self, near, channel, tier):
+        derived = channel.derive(Raising([3, 5]), tier=tier)
+        ray.get(near.consume.remote(derived))
+        with channel.producer(admission=OPEN) as producer:
+            producer.publish_many(range(10))
+            ray.get(near.received.remote(8))
+            assert derived.stats().modulator_errors == 2
+
+    def test_errors_of_ecode(self, near, name):
+        channel = ec.channel(name, Tick)
+        derived = channel.derive("1000 // (number % 10) > 0")
+        ray.get(near.consume.remote(derived))
+        with channel.producer() as producer:
+            producer.publish_many(ticks(1, 25))
+            ray.get(near.received.remote(23))
+            assert derived.stats().modulator_errors == 2
+
+    def test_what_is_dropped_before_a_slow_one(self, near, channel):
+        gate = Gate()
+        ask(near, lambda party: party.consume(channel, modulator=Waiting()))
+        with channel.producer(overflow="drop_newest", services={"tests.Gate": gate}) as producer:
+            producer.publish(b"")
+            assert gate.entered.wait(20)
+            outcomes = [producer.publish(MEGABYTE) for _ in range(20)]
+            (stats,) = channel.stats().derived.values()
+            gate.opened.set()
+            ray.get(near.received.remote(1 + outcomes.count(True)))
+            assert stats.dropped == {}  # it is told, and counted, in its place in the order
+            (stats,) = channel.stats().derived.values()
+            assert stats.dropped == {"modulator": outcomes.count(False)}
+            assert stats.events_dropped == outcomes.count(False) > 0
