@@ -25,6 +25,7 @@ from echannel_ray.actors.lags import Lags
 from echannel_ray.errors import EChannelError, ModulatorRefused
 from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.protocol.counting import add_up, sums_by_node
+from echannel_ray.protocol.lags import LAG, take_off
 from echannel_ray.protocol.membership import ChannelBook, InstallDerived, Instruction, PushMembership, RecordDefinition
 from echannel_ray.protocol.messages import (
     REPLAY,
@@ -353,10 +354,17 @@ class ChannelManager:
             ),
             return_exceptions=True,  # the counters of a node that does not answer are missing
         )
-        sums = sums_by_node(
-            {node: replies for node, replies in zip(nodes, answers, strict=True) if isinstance(replies, list)}
-        )
-        add_up(sums, self._book.counts(channel) if channel in self._book.channels() else {})
+        found = {
+            node: [counters for counters in replies if isinstance(counters, dict)]  # not of one that is gone, or silent
+            for node, replies in zip(nodes, answers, strict=True)
+            if isinstance(replies, list)
+        }
+        take_off([counters for replies in found.values() for counters in replies])
+        sums = sums_by_node(found)
+        if channel in self._book.channels():
+            add_up(sums, self._book.counts(channel))
+            behind = sums.get("lag", {})
+            add_up(sums, {LAG: sum(behind.get(group, 0) for group in self._book.groups_of_logs(channel))})
         return sums
 
     async def _show_lags(self, lags: Lags) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import sys
 from typing import Annotated
 
 import typer
@@ -77,6 +79,40 @@ def info(
             from echannel_ray.cli.details import print_details
 
             print_details(found)
+
+
+class Order(str, enum.Enum):
+    """By what channels are ranked."""
+
+    RATE = "rate"
+    LAG = "lag"
+    DROPS = "drops"
+
+
+def top(
+    sort: Annotated[Order, typer.Option(help="What is most by this comes first.")] = Order.RATE,
+    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Measure for so long each time.")] = 2.0,
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many intervals.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="As --count 1.")] = False,
+    namespace: Namespace = "default",
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the busiest channels live, until Ctrl-C: rates, lag, drops.
+
+    On a terminal they take the screen, elsewhere tables follow each other. Yellow is a channel whose producers wait for
+    a consumer. With --json, a line with a document for each interval: the rates are of that interval, lag_events and
+    dropped_events are what there is at its end.
+    """
+    with exit_codes():
+        check_names(namespace)
+        from echannel_ray.overview.joining import running_ray
+
+        out = sys.stdout
+        with running_ray(address):
+            from echannel_ray.cli import ranking
+
+            ranking.top(namespace, sort.value, interval, 1 if once else count, as_json, out)
 
 
 def graph(

@@ -107,8 +107,8 @@ def _dot_lines(topology: Topology) -> Iterator[str]:
         if spot.parent is not None:
             yield f"{_quoted(f'channel {spot.parent}')} -> {_quoted(f'channel {spot.channel}')} [style=dashed];"
     for edge in topology.edges:
-        node, channel = _quoted(f"{edge.kind} {edge.node}"), _quoted(f"channel {edge.channel}")
-        ends = f"{node} -> {channel}" if edge.kind == "produces" else f"{channel} -> {node}"
+        box, oval = _quoted(f"{edge.kind} {edge.node}"), _quoted(f"channel {edge.channel}")
+        ends = f"{box} -> {oval}" if edge.kind == "produces" else f"{oval} -> {box}"
         colour = "orange" if edge.blocked_producers or edge.queue_depth else "black"
         yield f'{ends} [color={colour}, label="{edge.ends} / {edge.events:,}"];'
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -39,9 +39,10 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2), flush=True)
 
 
-def console() -> Console:
-    """Where answers go."""
-    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _WIDE)
+def console(to: TextIO | None = None) -> Console:
+    """Where answers go: to standard output as it is now, or to what that was before."""
+    to = to or sys.stdout
+    return Console(file=to, highlight=False, markup=False, emoji=False, width=None if to.isatty() else _WIDE)
 
 
 def plain_table(*headings: str, title: str | None = None) -> Table:

@@ -41,23 +41,22 @@ def rates_between(
 
 
 def _channel(before: ChannelStats | None, after: ChannelStats, seconds: float) -> ChannelRates:
-    rates = ChannelRates(channel=after.channel, **_rates(before, after, seconds))
     nodes = before.nodes if before is not None else {}
     derived = before.derived if before is not None else {}
-    rates.nodes = {node: Rates(**_rates(nodes.get(node), share, seconds)) for node, share in after.nodes.items()}
-    rates.derived = {name: _channel(derived.get(name), each, seconds) for name, each in after.derived.items()}
-    return rates
+    return ChannelRates(
+        channel=after.channel,
+        nodes={node: _rates(nodes.get(node), share, seconds) for node, share in after.nodes.items()},
+        derived={name: _channel(derived.get(name), each, seconds) for name, each in after.derived.items()},
+        **_rates(before, after, seconds).model_dump(),
+    )
 
 
-def _rates(
-    before: ChannelStats | NodeShare | None, after: ChannelStats | NodeShare, seconds: float
-) -> dict[str, float]:
+def _rates(before: ChannelStats | NodeShare | None, after: ChannelStats | NodeShare, seconds: float) -> Rates:
     if before is None or seconds <= 0:
-        return {}
-    counted = {
-        "published_per_second": after.events_published - before.events_published,
-        "delivered_per_second": after.events_delivered - before.events_delivered,
-        "dropped_per_second": after.events_dropped - before.events_dropped,
-        "bytes_per_second": after.bytes_published - before.bytes_published,
-    }
-    return {name: max(0, count) / seconds for name, count in counted.items()}
+        return Rates()
+    return Rates(
+        published_per_second=max(0, after.events_published - before.events_published) / seconds,
+        delivered_per_second=max(0, after.events_delivered - before.events_delivered) / seconds,
+        dropped_per_second=max(0, after.events_dropped - before.events_dropped) / seconds,
+        bytes_per_second=max(0, after.bytes_published - before.bytes_published) / seconds,
+    )

@@ -110,6 +110,11 @@ class ChannelEntry:
         add_up(counts, self.totals)
         return counts
 
+    def groups_of_logs(self) -> set[str]:
+        """The groups that read the channel's logs."""
+        consumers = (each.consumer for each in self.consumers.values())
+        return {each.group for each in consumers if self.logs and not each.derived and each.group is not None}
+
     # ---- groups ----------------------------------------------------------------------------------------------------
 
     def check_group(self, endpoint: int, request: Subscribe, key: str) -> None:

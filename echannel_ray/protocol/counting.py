@@ -40,14 +40,13 @@ def node_key(node: int) -> str:
     return f"{node:016x}"
 
 
-def sums_by_node(answers: Mapping[int, Iterable[Any]]) -> dict[str, Any]:
+def sums_by_node(answers: Mapping[int, Iterable[Mapping[str, Any]]]) -> dict[str, Any]:
     """The counters of a channel's endpoints, which come by nodes, added up; under "nodes" the share of each."""
     sums: dict[str, Any] = {}
     for node, replies in answers.items():
         here: dict[str, Any] = {}
         for counters in replies:
-            if isinstance(counters, dict):  # not one that is gone, or does not answer
-                add_up(here, counters)
+            add_up(here, counters)
         for each in (here, *here.get("derived", {}).values()):
             each["nodes"] = {node_key(node): {name: each[name] for name in _SHARED if name in each}}
         add_up(sums, here)

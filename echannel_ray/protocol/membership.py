@@ -171,6 +171,10 @@ class ChannelBook:
         """The sums of what was closed, and how many producers and consumers there are now; also of what is derived."""
         return self._channels[channel].counts()
 
+    def groups_of_logs(self, channel: str) -> set[str]:
+        """The groups that read the logs of a channel."""
+        return self._channels[channel].groups_of_logs()
+
     # ---- requests --------------------------------------------------------------------------------------------------
 
     def requested(self, node: int, endpoint: int, request: ManagerRequest) -> tuple[Any, list[Instruction]]:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, cast
 from echannel_ray.protocol.flows import FlowReceiver
 from echannel_ray.protocol.gathering import Columns, Pack
 from echannel_ray.protocol.kinds import BLOCK, GAP, TOKEN_BYTES, Block, entries_of, kind_at, wire_kind
+from echannel_ray.protocol.lags import place_of, stream_name
 
 # A pack of another flow that can't be read may have had what this one waits for; after so many probes it is given up.
 _MAX_REFUSALS = 5
@@ -158,6 +159,7 @@ class Receiver:
         self.waiting: dict[tuple[int, int], DeclaredRoute] = {}  # (endpoint, wire number): until former pairs have all
         self.streams: dict[tuple[int, int], ReceivedStream] = {}  # (endpoint, stream)
         self.subscriptions: set[int] = set()
+        self.receptions: dict[int, dict[tuple[int, int], Reception]] = {}  # of `streams`, by subscriptions
         # Members of groups that were closed or have gone over to another stream, by (endpoint, stream, subscription): a
         # handler may still be at work on their events.
         self.finished: dict[tuple[int, int, int], Reception] = {}
@@ -200,6 +202,8 @@ class Receiver:
         self.finished = {key: each for key, each in self.finished.items() if key[0] != endpoint}
         gone = [stream for key, stream in self.streams.items() if key[0] == endpoint]
         for stream in gone:
+            for subscription in stream.receptions:
+                del self.receptions[subscription][endpoint, stream.number]
             del self.streams[endpoint, stream.number]
             self._ending.discard(stream)
         return gone
@@ -484,6 +488,7 @@ class Receiver:
             reception = Reception(stream, subscription, first_sequence, first_mark, turn)
             reception.grouped = grouped
             stream.receptions[subscription] = reception
+            self.receptions.setdefault(subscription, {})[stream.endpoint, stream.number] = reception
             place = (stream.endpoint, stream.number, subscription)
             self.finished.pop(place, None)
             if (ends_at := self._left.pop(place, None)) is not None:
@@ -503,6 +508,7 @@ class Receiver:
         """Everything of this stream has arrived at this subscription."""
         stream = reception.stream
         del stream.receptions[reception.subscription]
+        del self.receptions[reception.subscription][stream.endpoint, stream.number]
         self._leave_routes(reception.subscription, stream)
         if not stream.receptions:
             self.streams.pop((stream.endpoint, stream.number), None)
@@ -593,6 +599,7 @@ class Receiver:
         """Its events are discarded from now on. Where each of its streams stood."""
         self.subscriptions.discard(subscription)
         self.duplicates.pop(subscription, None)
+        self.receptions.pop(subscription, None)
         self._left = {key: end for key, end in self._left.items() if key[2] != subscription}
         closed = []
         for key, stream in [*self.streams.items()]:
@@ -622,8 +629,21 @@ class Receiver:
         reception.wanted_mark = mark
         return reception.credit(), False
 
+    def arrived(self, subscription: int, turn: int) -> dict[str, int]:
+        """Of each stream what its pair of this turn gets next, if it is no member of a group: see `lags`."""
+        receptions = self.receptions.get(subscription, {}).values()
+        return {
+            place_of(stream_name(each.stream.endpoint, each.stream.number), self.endpoint, subscription): each.expected
+            for each in receptions
+            if each.turn >= turn and not each.grouped  # others are of a stream that it has left
+        }
+
     def validate(self) -> None:
         """Raise AssertionError where the state contradicts itself."""
+        for subscription, receptions in self.receptions.items():
+            assert subscription in self.subscriptions
+            assert all(self.streams[key].receptions[subscription] is each for key, each in receptions.items())
+        assert sum(map(len, self.receptions.values())) == sum(len(each.receptions) for each in self.streams.values())
         for (endpoint, number), stream in self.streams.items():
             assert (stream.endpoint, stream.number) == (endpoint, number)
             assert stream.receptions

@@ -86,6 +86,10 @@ class Reissuer(LogPublisher):
             "lag": {name: store.next - max(at, store.first) for name, (at, _) in groups.items()},
         }
 
+    def ends(self) -> dict[str, int]:
+        """See `Publisher`."""
+        return {**super().ends(), self._store.log: self._store.next}
+
     def _run(self, at: int) -> None:
         while self._is_open:
             has_more = self._store.wait(at, LOOK_SECONDS)

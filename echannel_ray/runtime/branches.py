@@ -314,6 +314,10 @@ class Branches:
         """Of each derived channel, by its key."""
         return {key: branch.counters() for key, branch in self._by_key.items()}
 
+    def gauges(self) -> dict[str, Any]:
+        """As `counters`, what is so now."""
+        return {key: branch.outlet.gauges() for key, branch in self._by_key.items()}
+
     def leave(self) -> None:
         """The producer is closed; under the lock."""
         self._closing = [host for branch in self for host in self._leave(branch)]

@@ -605,13 +605,15 @@ class Endpoint:
     def stats_of(self, channel: str) -> dict[str, Any]:
         """This process's counters of a channel; under the lock."""
         sums: Counter[str] = Counter()  # a Counter: what nobody has counted is 0
+        ends: dict[str, int] = {}
         for publisher in self.publishers.on(channel):
             add_up(sums, publisher.counters())
-            sums["blocked_producers"] += publisher.is_blocked
+            add_up(sums, publisher.gauges())
+            ends.update(publisher.ends())
         for mailbox in self.mailboxes.on(channel):
             add_up(sums, mailbox.totals())
             add_up(sums, mailbox.gauges())
-        return {**sums, "packing_degree": self._packing_degrees(channel)}
+        return {**sums, "packing_degree": self._packing_degrees(channel), "ends": ends}
 
     def _packing_degrees(self, channel: str) -> dict[str, float]:
         """With how many events packs leave now, on each link that carries the channel from here."""

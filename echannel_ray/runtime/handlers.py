@@ -9,26 +9,26 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.protocol.receiving import Delivered
-from echannel_ray.runtime.mailbox import Item, LocalEvent, Mailbox, PeriodDue, Told, error_of, receiver_of, unreadable
+from echannel_ray.runtime.mailbox import (
+    UNSAMPLED,
+    Item,
+    LocalEvent,
+    Mailbox,
+    PeriodDue,
+    Told,
+    error_of,
+    receiver_of,
+    unreadable,
+)
 from echannel_ray.runtime.offload import in_thread
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
-
-
-class _Run(NamedTuple):
-    """A run that is being handled."""
-
-    events: Iterator[Any]  # those that have their turn yet
-    total: int
-    weight: int
-    handled: int  # the counters when it began
-    failed: int
 
 
 class FunctionMailbox(Mailbox):
@@ -43,7 +43,9 @@ class FunctionMailbox(Mailbox):
         self._running = False
         self._mutex = threading.Lock()
         self.runner = 0  # the thread that is in the handler
-        self._run: _Run | None = None
+        self._events: Iterator[Any] | None = None  # of the run that is being handled, those that have their turn yet
+        # How many it has (where it has several), for how many events each stands, and the counters when it began.
+        self._run: tuple[int, int, int, int] | None = None
         self._cut: list[Any] = []  # those that `close` took away from it
 
     def begin_turn(self, turn: int, demodulator: Any) -> None:
@@ -55,20 +57,21 @@ class FunctionMailbox(Mailbox):
     def close(self) -> None:
         """See `Mailbox`. The run that is being handled ends with the event that is."""
         super().close()
-        run = self._run
-        if run is not None:
-            self._cut.extend(run.events)
+        events = self._events
+        if events is not None:
+            self._cut.extend(events)
 
     @property
     def handled(self) -> int:
         """See `Mailbox`. A run counts when all of it is handled, which may take long: here, as far as it has come."""
-        run = self._run
-        handled = self.counters.handled
-        if run is None or handled != run.handled or self._cut:  # the second: it has just been counted
+        run, events, handled = self._run, self._events, self.counters.handled
+        if run is None or events is None or self._cut:
             return handled
-        begun = run.total - length_hint(run.events)
-        failed = self.counters.failed - run.failed
-        return handled + max(0, (begun - 1) * run.weight - failed)
+        count, weight, handled_before, failed_before = run
+        if handled != handled_before:  # the run has just been counted
+            return handled
+        begun = count - length_hint(events)
+        return handled + max(0, (begun - 1) * weight - (self.counters.failed - failed_before))
 
     def notify(self) -> None:
         """See `Mailbox`."""
@@ -160,12 +163,14 @@ class FunctionMailbox(Mailbox):
             given, weight = self.read(item.kind if item.kind > 0xFF else 0, given)
         if self.endpoint.peculiar_seen:
             handler = partial(self._careful, handler)
-        events = iter(given)
+        events = self._events = iter(given)
         count = len(given)
-        self._run = _Run(events, count, weight, self.counters.handled, self.counters.failed)
-        if self.closed:  # it may have looked for `_run` before it was there
+        began = 0.0
+        if count > 1:
+            began = time.time()
+            self._run = (count, weight, self.counters.handled, self.counters.failed)
+        if self.closed:  # it may have looked for `_events` before they were there
             self._cut.extend(events)
-        began = time.time() if count > 1 else 0.0
         failures = 0
         last_failure: BaseException | None = None
         while True:
@@ -183,11 +188,14 @@ class FunctionMailbox(Mailbox):
                 continue
             break
         self.counters.handled += (count - failures - len(self._cut)) * weight
-        self._run = None
+        self._run = self._events = None
         if self._cut:
             self.let_go(item, (count - len(self._cut)) * weight)
             return
-        self.sample(item.published_at, began + (time.time() - began) / count if began else 0.0)
+        if began:
+            self.sample(item.published_at, began + (time.time() - began) / count)
+        elif item.first & UNSAMPLED == 1:
+            self.sample(item.published_at)
         # Only the last event of a run can be one that somebody delivers and waits for.
         self.finish(item, last_failure)
 

@@ -14,6 +14,7 @@ from echannel_ray import errors
 from echannel_ray.formats.events import BUFFERS, NOTICE, OVERHEAD_BYTES, PICKLED
 from echannel_ray.protocol import frames
 from echannel_ray.protocol.gathering import Gather
+from echannel_ray.protocol.lags import lag_of_groups
 from echannel_ray.protocol.messages import Consumer
 from echannel_ray.protocol.packing import Packing, Policy, policy_of
 from echannel_ray.protocol.streams import Recipient, Route
@@ -299,6 +300,10 @@ class Outlet:
             "bytes_between_nodes": stream.bytes_between_nodes,
             "bytes_published": stream.published_bytes - OVERHEAD_BYTES * overheads,
         }
+
+    def gauges(self) -> dict[str, int]:
+        """What is so now."""
+        return {"consumer_lag_events": lag_of_groups(self.stream)}
 
 
 def joined(payload: Any) -> bytes:

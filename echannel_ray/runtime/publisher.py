@@ -13,6 +13,7 @@ from echannel_ray import errors
 from echannel_ray.formats.events import OVERHEAD_BYTES, PICKLED, PLAIN, RECORD, encode
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.protocol.kinds import wire_kind
+from echannel_ray.protocol.lags import ends_of
 from echannel_ray.protocol.messages import KeptLog, Membership, UnregisterProducer
 from echannel_ray.protocol.packing import Packing
 from echannel_ray.protocol.streams import NEVER, RAISE
@@ -570,6 +571,20 @@ class Publisher:
         if self.branches:
             counters["derived"] = self.branches.counters()
         return counters
+
+    def gauges(self) -> dict[str, Any]:
+        """What is so now; under the lock, behind `counters`."""
+        gauges: dict[str, Any] = {**self.outlet.gauges(), "blocked_producers": int(self.is_blocked)}
+        if self.branches:
+            gauges["derived"] = self.branches.gauges()
+        return gauges
+
+    def ends(self) -> dict[str, int]:
+        """How far what consumers get goes, see `lags`; under the lock, behind `counters`."""
+        ends: dict[str, int] = {}
+        for outlet in self.outlets():
+            ends.update(ends_of(self.endpoint.id, outlet.stream))
+        return ends
 
 
 def is_in_coroutine() -> bool:

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from echannel_ray.cli import app
 

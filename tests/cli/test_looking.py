@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import signal
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any
@@ -16,7 +17,7 @@ from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.modulators import EveryNth
 from echannel_ray.overview.details import ChannelDetails
 from echannel_ray.overview.topology import Topology
-from tests.cli.commands import echannel, inside
+from tests.cli.commands import echannel, inside, start
 from tests.cli.test_doctor import examined
 from tests.clusters import on, wait_until
 
@@ -32,7 +33,7 @@ class Trade:
 
 class Worker:
     def __init__(self, channel):
-        self.handled = []
+        self.handled: list[Any] = []
         self.subscription = channel.subscribe(self.handled.append, group="workers")
 
     def count(self):
@@ -60,7 +61,7 @@ def scene(cluster):
     trades = ec.channel("trades", Trade, packing=ec.Packing(degree=64, interval_seconds=0.1))
     ec.channel("kept", retain=ec.Retention(max_bytes=1000, disk=True))
     ec.channel(HOSTILE)
-    worker = ray.remote(Worker).options(**on(started.nodes[1]), num_cpus=0).remote(trades)
+    worker: Any = ray.remote(Worker).options(**on(started.nodes[1]), num_cpus=0).remote(trades)
     ray.get(worker.count.remote())
     high = trades.derive("price > 6")
     with high.subscribe(modulator=EveryNth(2)) as sampled, trades.producer() as producer:
@@ -166,12 +167,6 @@ def test_as_people_run_it(scene, command):
     assert "trades" in done.stdout
 
 
-def test_graph_in_two_forms_at_once():
-    refused = inside("graph", "--json", "--dot")
-    assert refused.exit_code == 2
-    assert "not both" in refused.stderr
-
-
 def test_tree(scene):
     root, high, high_counts, sampled, sampled_counts = shown("tree", "trades").splitlines()
     assert root.startswith("trades  10 published, 1 consumer")
@@ -190,6 +185,34 @@ def test_tree_as_json(scene):
     assert (high["modulator"], high["events_in"], high["events_out"]) == ("price > 6", 10, 3)
     assert (sampled["modulator"], sampled["events_out"], sampled["derived"]) == ("EveryNth", 2, [])
     assert {each["channel"] for each in json.loads(shown("tree", "--json"))} == {"trades", "kept", HOSTILE}
+
+
+def test_top(scene):
+    with ec.channel("busy").producer() as producer:
+        for number in range(100):
+            producer.publish(number)
+        producer.drain()
+        top = start("top", "--interval", "0.5", "--count", "2", "--sort", "lag", "--address", scene[0])
+        lines = start("top", "--interval", "0.5", "--once", "--json", "--address", scene[0])
+        out, errors = top.communicate(timeout=60)
+        document, _ = lines.communicate(timeout=60)
+    assert (top.returncode, errors) == (0, "")
+    first, second = out.split("\n\n")  # no terminal, no screen: one after the other
+    for table in (first, second):
+        assert all(name in table for name in ("namespace default", "by lag", "in/s", "p99", "busy", "trades", SHOWN))
+        assert all(line.isprintable() for line in table.splitlines())
+    found = json.loads(document)
+    assert (found["namespace"], len(document.splitlines())) == ("default", 1)
+    assert 0.5 <= found["seconds"] < 30
+    assert {"busy", "trades", "kept", HOSTILE} < {each["channel"] for each in found["channels"]}
+
+
+def test_top_ends_at_ctrl_c(scene):
+    top = start("top", "--interval", "0.2", "--json", "--address", scene[0])
+    assert json.loads(top.stdout.readline())["channels"]
+    top.send_signal(signal.SIGINT)
+    top.communicate(timeout=60)
+    assert top.returncode == 130
 
 
 def test_hostile_names_are_shown_escaped(scene):

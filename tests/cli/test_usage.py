@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
-import socket
+import subprocess
+import sys
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from unittest.mock import Mock
@@ -16,13 +17,16 @@ import pyarrow as pa
 import pydantic
 import pytest
 import ray
+from typer.testing import CliRunner
 
+from echannel_ray.cli import app
 from echannel_ray.cli.documents import NoDocument, as_json, documents
 from echannel_ray.errors import Disconnected
 from echannel_ray.overview.joining import running_ray
-from tests.cli.commands import echannel
+from tests.cli.commands import ROOT, echannel, inside
 
-COMMANDS = ("status", "channels", "tap", "publish", "serve", "demo")
+COMMANDS = ("status", "channels", "info", "tap", "publish", "top", "graph", "tree", "doctor", "serve", "demo")
+LOOKS = ("status", "channels", "info", "top", "graph", "tree")
 
 
 def test_help_lists_the_commands_and_the_exit_codes():
@@ -32,12 +36,23 @@ def test_help_lists_the_commands_and_the_exit_codes():
     assert "Exit codes: 0 done, 1 failed" in shown.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(command):
-    shown = echannel(command, "--help")
-    assert shown.returncode == 0
+def test_every_command_has_help_without_a_wait():
+    """All in one process, where Ray must not come along: its import takes longer than all else."""
+    program = """
+import sys
+from typer.testing import CliRunner
+from echannel_ray.cli import app
+for command in sys.argv[1:]:
+    done = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, command
     wanted = () if command == "demo" else ("--namespace", "--address", "--json")
-    assert all(option in shown.stdout for option in wanted)
+    assert all(option in done.output for option in wanted), (command, done.output)
+assert "ray" not in sys.modules, "a help has imported Ray"
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *COMMANDS], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -51,12 +66,18 @@ def test_every_command_has_help(command):
         ("publish", "trades"),
         ("publish", "trades", '{"price": '),
         ("publish", "trades", "1", "text without quotes"),
+        ("info",),
+        ("tap", "trades", "--rate", "0"),
+        ("top", "--sort", "colour"),
+        ("top", "--interval", "0"),
+        ("graph", "--json", "--dot"),
+        ("tree", "one", "two"),
     ],
 )
 def test_called_wrongly(arguments):
-    refused = echannel(*arguments)
-    assert refused.returncode == 2
-    assert "Usage: echannel" in refused.stderr
+    refused = inside(*arguments)
+    assert refused.exit_code == 2
+    assert "Usage: " in refused.stderr
     assert refused.stdout == ""
     assert "Traceback" not in refused.stderr
 
@@ -79,6 +100,22 @@ def test_failures_are_one_sentence(arguments, reason):
     assert failed.stderr.startswith("echannel: ")
     assert reason in failed.stderr
     assert len(failed.stderr.splitlines()) == 1
+
+
+def test_a_process_ends_with_these_codes():
+    assert echannel("nothing").returncode == 2
+    assert echannel("status", "--address", "127.0.0.1:1").returncode == 1
+
+
+@pytest.mark.parametrize("command", LOOKS)
+def test_without_a_ray(command, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("echannel_ray"), "setLevel", Mock())
+    name = ("trades",) if command == "info" else ()
+    for address, told in (("127.0.0.1:1", "no running Ray found"), ("ray://127.0.0.1:1", "Ray Client's address")):
+        failed = CliRunner().invoke(app, [command, *name, "--address", address])
+        assert (failed.exit_code, failed.stdout) == (1, "")
+        assert told in failed.stderr
+        assert len(failed.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -154,19 +191,3 @@ def test_the_line_that_is_no_json_is_named():
     assert next(read) == 1
     with pytest.raises(NoDocument, match="line 2 of standard input"):
         next(read)
-
-
-def test_serve_says_what_it_can_not_do(monkeypatch, tmp_path):
-    monkeypatch.setenv("ECHANNEL_PAGE_TOKEN", "short")
-    failed = echannel("serve", "--port", "0")
-    assert (failed.returncode, failed.stdout) == (1, "")
-    assert "the token in ECHANNEL_PAGE_TOKEN has 5 characters" in failed.stderr
-    monkeypatch.delenv("ECHANNEL_PAGE_TOKEN")
-    failed = echannel("serve", "--tls-cert", str(tmp_path / "none.pem"))
-    assert failed.returncode == 1
-    assert "none.pem can't be used" in failed.stderr
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        failed = echannel("serve", "--port", str(taken.getsockname()[1]))
-        assert failed.returncode == 1
-        assert "choose another --port" in failed.stderr
-        assert "Traceback" not in failed.stderr

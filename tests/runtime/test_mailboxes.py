@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from echannel_ray.protocol.receiving import Delivered
+from echannel_ray.protocol.receiving import Delivered, Receiver
 from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST, NEWEST, OLDEST, SenderStream
 from echannel_ray.runtime.crew import Crew, Errand
 from echannel_ray.runtime.endpoint import Endpoint
@@ -33,6 +33,7 @@ class FakeEndpoint:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.crew = Crew("fake", ScriptedLink())
+        self.receiver = Receiver(0, 1, 1)
         self.peculiar_seen = False
         self.broken = None
         self.handled: list[tuple[int, bytes]] = []

@@ -1,0 +1,159 @@
+"""`top`: what channels do in a second, the busiest first, again and again."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Literal, TextIO
+
+from pydantic import BaseModel, Field
+from rich.console import ConsoleDimensions, Group, RenderableType
+from rich.filesize import decimal
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from echannel_ray.cli.details import seconds_text
+from echannel_ray.cli.tables import counted
+from echannel_ray.cli.texts import cell, console, plain_table
+from echannel_ray.models import ChannelStats
+from echannel_ray.overview.rates import ChannelRates, rates_between
+from echannel_ray.overview.reading import read_channels
+from echannel_ray.overview.topology import with_derived
+
+Order = Literal["rate", "lag", "drops"]
+# Lines of a screen that are no channel's: those above, and the one that says how many are left out.
+_OTHER_LINES = 4
+_NAME_WIDTH = 12
+_GAP = 2
+
+
+class Row(BaseModel):
+    """One channel, or one that is derived."""
+
+    channel: str
+    producers: int
+    consumers: int
+    published_per_second: float
+    delivered_per_second: float
+    dropped_per_second: float
+    bytes_per_second: float
+    lag_events: int  # not handled yet, also by groups that read logs
+    dropped_events: int  # in all
+    blocked_producers: int
+    latency_p99_seconds: float | None
+
+
+class Ranking(BaseModel):
+    """What was between two looks."""
+
+    namespace: str
+    at: float  # seconds since 1970
+    seconds: float  # since the look before
+    channels: list[Row] = Field(default_factory=list)
+
+
+def top(namespace: str, order: Order, every_seconds: float, count: int | None, as_lines: bool, to: TextIO) -> None:
+    """Show so many rankings; without a count, until Ctrl-C."""
+    rankings = watch(namespace, order, every_seconds, count)
+    out = console(to)
+    if as_lines:
+        for ranking in rankings:
+            print(json.dumps(ranking.model_dump(mode="json")), file=to, flush=True)
+    elif out.is_terminal and count != 1:
+        with Live(Text("measuring …"), console=out, screen=True, auto_refresh=False) as live:
+            for ranking in rankings:
+                live.update(shown(ranking, order, out.size), refresh=True)
+    else:
+        for number, ranking in enumerate(rankings):
+            if number:
+                out.print()
+            out.print(shown(ranking, order, None))
+
+
+def watch(namespace: str, order: Order, every_seconds: float, count: int | None) -> Iterator[Ranking]:
+    """A ranking after each interval, without end where there is no count."""
+    pause = threading.Event()
+    before, before_at = read_channels(namespace), time.monotonic()
+    made = 0
+    while count is None or made < count:
+        pause.wait(every_seconds)
+        after, after_at = read_channels(namespace), time.monotonic()
+        rates = rates_between(before, before_at, after, after_at)
+        rows = ranked(after, rates, order)
+        yield Ranking(namespace=namespace, at=time.time(), seconds=after_at - before_at, channels=rows)
+        before, before_at = after, after_at
+        made += 1
+
+
+def ranked(channels: Sequence[ChannelStats], rates: Sequence[ChannelRates], order: Order) -> list[Row]:
+    """A row for each channel and what is derived from it: what is most by this order first."""
+    rows = [
+        _row(each, rate if each is stats else rate.derived[each.channel])
+        for stats, rate in zip(channels, rates, strict=True)
+        for each in with_derived(stats)
+    ]
+    keys = {
+        "rate": lambda row: (row.published_per_second, row.delivered_per_second),
+        "lag": lambda row: (row.lag_events, row.published_per_second),
+        "drops": lambda row: (row.dropped_per_second, row.dropped_events),
+    }
+    return sorted(sorted(rows, key=lambda row: row.channel), key=keys[order], reverse=True)
+
+
+def _row(stats: ChannelStats, rates: ChannelRates) -> Row:
+    return Row(
+        channel=stats.channel,
+        producers=stats.producers,
+        consumers=stats.consumers,
+        published_per_second=rates.published_per_second,
+        delivered_per_second=rates.delivered_per_second,
+        dropped_per_second=rates.dropped_per_second,
+        bytes_per_second=rates.bytes_per_second,
+        lag_events=stats.consumer_lag_events + sum(stats.lag.values()),
+        dropped_events=stats.events_dropped,
+        blocked_producers=stats.blocked_producers,
+        latency_p99_seconds=stats.latency_p99_seconds,
+    )
+
+
+def shown(ranking: Ranking, order: Order, screen: ConsoleDimensions | None) -> RenderableType:
+    """On a screen of this size; without one, all."""
+    rows = ranking.channels if screen is None else ranking.channels[: max(1, screen.height - _OTHER_LINES)]
+    clock = datetime.fromtimestamp(ranking.at).strftime("%H:%M:%S")
+    facts = [f"namespace {ranking.namespace}", clock, counted(len(ranking.channels), "channel"), f"by {order}"]
+    lines: list[RenderableType] = [
+        Text("   ".join(facts), "bold"),
+        _table(rows, screen.width if screen is not None else None),
+    ]
+    if len(rows) < len(ranking.channels):
+        lines.append(Text(f"and {len(ranking.channels) - len(rows):,} more", "dim"))
+    return Group(*lines)
+
+
+def _table(rows: Sequence[Row], width: int | None) -> Table:
+    table = plain_table("channel", ">in/s", ">out/s", ">bytes/s", ">lag", ">drops/s", ">dropped", ">p99")
+    for row in rows:
+        table.add_row(
+            cell(row.channel, "yellow" if row.blocked_producers else ""),
+            _rate(row.published_per_second),
+            _rate(row.delivered_per_second),
+            decimal(round(row.bytes_per_second)).replace(" bytes", " B").replace(" byte", " B"),
+            Text(f"{row.lag_events:,}", "yellow" if row.lag_events else ""),
+            Text(_rate(row.dropped_per_second), "red" if row.dropped_per_second else ""),
+            f"{row.dropped_events:,}",
+            seconds_text(row.latency_p99_seconds),
+        )
+    if width is not None:  # of a screen, where each is one line, and it is names that are cut
+        needed = [max(len(str(each)) for each in (column.header, *column.cells)) for column in table.columns[1:]]
+        names = table.columns[0]
+        names.no_wrap, names.overflow = True, "ellipsis"
+        names.max_width = max(_NAME_WIDTH, width - sum(needed) - _GAP * len(needed))
+    return table
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:,.1f}" if 0 < per_second < 10 else f"{per_second:,.0f}"
