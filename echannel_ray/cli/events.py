@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from echannel_ray.cli.options import Address, AsJson, ChannelName, Namespace, check_names
+from echannel_ray.cli.options import Address, AsJson, ChannelName, Gateway, Namespace, check_names, gateway_of
 from echannel_ray.cli.outcomes import exit_codes
 
 
@@ -28,6 +28,7 @@ def tap(
     ] = None,
     namespace: Namespace = "default",
     address: Address = None,
+    gateway: Gateway = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the events of a channel as they come, until Ctrl-C.
@@ -36,17 +37,32 @@ def tap(
     slowly. Each line has the producer, the sequence number and the event. With --json each line is a document: what
     JSON has no form for is its repr, bytes are in base 64. What --where rejects never leaves its producer, nor does
     what --rate leaves out, which is counted at the end: each producer gets an equal share, and chooses in a sandbox.
+    By a --gateway, --namespace is that of the gateway, and --where needs the right to derive.
     """
+    from echannel_ray.cli.wanted import Wanted
+
+    wanted = Wanted(count, timeout, where, rate, as_json)
+    endpoint = gateway_of(gateway, address)
+    if endpoint is not None and rate is not None:
+        raise typer.BadParameter(
+            "--rate samples by a modulator, and clients of a gateway may ship E-code only: --where"
+        )
     with exit_codes():
         check_names(namespace, channel)
+        out = sys.stdout
+        if endpoint is not None:
+            from echannel_ray.cli import outside
+
+            with outside.client_of(endpoint) as client:
+                outside.tap(client, channel, wanted, out)
+            return
         from echannel_ray.overview.joining import running_ray
 
-        out = sys.stdout
         with running_ray(address):
             from echannel_ray.cli import moving
 
             with moving.joined(namespace):
-                moving.tap(channel, moving.Wanted(count, timeout, where, rate, as_json), out)
+                moving.tap(channel, wanted, out)
 
 
 def publish(
@@ -57,35 +73,50 @@ def publish(
     ],
     namespace: Namespace = "default",
     address: Address = None,
+    gateway: Gateway = None,
     as_json: AsJson = False,
 ) -> None:
     """Publish events, each of them a document of JSON; on a typed channel an object with its fields.
 
-    Returns when every consumer's process has them. Negative numbers come after `--`: echannel publish heat -- -5
+    Returns when every consumer's process has them; by a --gateway, when that has acknowledged them. Negative numbers
+    come after `--`: echannel publish heat -- -5
     """
     from echannel_ray.cli.documents import NoDocument
 
+    endpoint = gateway_of(gateway, address)
     with exit_codes():
         check_names(namespace, channel)
         try:
-            wanted = _documents(events)
-            from echannel_ray.overview.joining import running_ray
-
-            with running_ray(address):
-                from echannel_ray.cli import moving
-
-                with moving.joined(namespace):
-                    done = moving.publish(channel, wanted)
+            done = _publish(channel, _documents(events), namespace, address, endpoint)
         except NoDocument as error:
             raise typer.BadParameter(str(error), param_hint="JSON") from None
         if as_json:
             import json
 
             print(json.dumps(done))
+        elif done["consumers"] is None:
+            print(f"published {done['published']} on {channel}")
         else:
             from echannel_ray.cli.tables import counted
 
             print(f"published {done['published']} on {channel}, which has {counted(done['consumers'], 'consumer')}")
+
+
+def _publish(
+    channel: str, events: Iterator[Any], namespace: str, address: str | None, endpoint: str | None
+) -> dict[str, Any]:
+    if endpoint is not None:
+        from echannel_ray.cli import outside
+
+        with outside.client_of(endpoint) as client:
+            return outside.publish(client, channel, events)
+    from echannel_ray.overview.joining import running_ray
+
+    with running_ray(address):
+        from echannel_ray.cli import moving
+
+        with moving.joined(namespace):
+            return moving.publish(channel, events)
 
 
 def _documents(arguments: list[str]) -> Iterator[Any]:

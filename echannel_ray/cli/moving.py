@@ -6,13 +6,12 @@ import json
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TextIO
 
 import echannel_ray as ec
-from echannel_ray.cli.documents import as_json
+from echannel_ray.cli.lines import event_line, gap_line
 from echannel_ray.cli.outcomes import complain
-from echannel_ray.cli.texts import safe, safe_json
+from echannel_ray.cli.wanted import Wanted
 
 
 @contextmanager
@@ -23,17 +22,6 @@ def joined(namespace: str) -> Iterator[None]:
         yield
     finally:
         ec.disconnect()
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a tap shows, and how long."""
-
-    count: int | None = None  # it ends after so many events
-    timeout: float | None = None  # and after so many seconds
-    where: str | None = None  # E-code: only what passes it leaves the producers
-    rate: float | None = None  # and of that so many in a second
-    as_lines: bool = False  # of JSON
 
 
 def tap(channel: str, wanted: Wanted, out: TextIO) -> None:
@@ -67,14 +55,16 @@ def _show(name: str, channel: ec.EventChannel, wanted: Wanted, out: TextIO) -> N
             timer.daemon = True
             timer.start()
         for message in subscription.messages():
-            print(_json_line(message) if wanted.as_lines else _line(message), file=out, flush=True)
-            seen += isinstance(message, ec.Message)
+            if isinstance(message, ec.Gap):
+                print(gap_line(message, wanted.as_lines), file=out, flush=True)
+                continue
+            print(event_line(message, wanted.as_lines), file=out, flush=True)
+            seen += 1
             if seen == wanted.count:
                 break
         if timer is not None:
             timer.cancel()
-    if wanted.count is not None and seen < wanted.count:
-        raise TimeoutError(f"{seen} of {wanted.count} events came on channel {name!r} within {wanted.timeout:g} s")
+    wanted.check(name, seen)
 
 
 def publish(channel: str, events: Iterable[Any]) -> dict[str, Any]:
@@ -99,22 +89,3 @@ def _report(error: Any) -> None:
     # An event that can't be read here. That the channel was deleted, the iteration raises.
     if not isinstance(error, ec.ChannelDeleted):
         complain(str(error))
-
-
-def _line(message: ec.Message | ec.Gap) -> str:
-    if isinstance(message, ec.Gap):
-        return safe(f"{message.producer} #{message.first}-{message.last}  (dropped by the producer's overflow policy)")
-    again = "  (redelivered)" if message.redelivered else ""
-    return safe(f"{message.producer} #{message.sequence}  {message.event!r}{again}")
-
-
-def _json_line(message: ec.Message | ec.Gap) -> str:
-    if isinstance(message, ec.Gap):
-        return json.dumps({"gap": {"producer": message.producer, "first": message.first, "last": message.last}})
-    facts = {
-        "producer": message.producer,
-        "sequence": message.sequence,
-        "published_at": message.published_at,
-        "redelivered": message.redelivered,
-    }
-    return f'{json.dumps(facts)[:-1]}, "event": {safe_json(as_json(message.event))}}}'

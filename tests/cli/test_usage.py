@@ -68,6 +68,8 @@ assert "ray" not in sys.modules, "a help has imported Ray"
         ("publish", "trades", "1", "text without quotes"),
         ("info",),
         ("tap", "trades", "--rate", "0"),
+        ("tap", "trades", "--gateway", "echannel://x", "--rate", "1"),
+        ("tap", "trades", "--gateway", "echannel://x", "--address", "127.0.0.1:1"),
         ("top", "--sort", "colour"),
         ("top", "--interval", "0"),
         ("graph", "--json", "--dot"),
