@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime, timezone
 
 from echannel_ray.doctor import judging
 from echannel_ray.doctor.findings import Finding, Report, problem
 from echannel_ray.doctor.machine import Facts, look
 from echannel_ray.errors import Disconnected, EChannelError
 
-_OF_A_RAY = ("nodes", "clocks", "wire version", "parts", "links", "channels")
+_OF_A_RAY = ("nodes", "clocks", "wire version", "parts", "links", "certificates", "channels")
 
 
 def examine(namespace: str, address: str | None) -> Report:
@@ -43,12 +44,13 @@ def _has_answered(node: str, facts: list[Facts]) -> bool:
 
 
 def _of_namespace(namespace: str) -> list[Finding]:
-    from echannel_ray.doctor.namespace import judge_channels, judge_parts
+    from echannel_ray.doctor.namespace import judge_certificates, judge_channels, judge_parts
     from echannel_ray.overview.reading import read_channels, read_status
 
     try:
         status = read_status(namespace)
         findings = [*judge_parts(status)]
+        findings += judge_certificates(status.concentrators, datetime.now(timezone.utc))
         if status.managers:
             findings += judge_channels(read_channels(namespace))
         return findings

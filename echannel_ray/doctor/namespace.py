@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 
 from echannel_ray.doctor.findings import Finding, fine, problem, warning
 from echannel_ray.ids import WIRE_VERSION
@@ -12,6 +13,9 @@ from echannel_ray.overview.topology import with_derived
 
 # So many events that were published and not handled are more than a burst.
 LONG_LAG_EVENTS = 100_000
+_SOON_ISSUED = timedelta(days=7)  # of 30, and half of them is when they are renewed
+_SOON_MOUNTED = timedelta(hours=6)  # some live for a day only
+_LOOK = "see that the name server answers: concentrators ask it for another one; their logs say what it said"
 
 
 def judge_parts(status: Status) -> Iterator[Finding]:
@@ -33,6 +37,31 @@ def judge_parts(status: Status) -> Iterator[Finding]:
     yield from _versions(status)
     yield from _nodes(status)
     yield from _links([each for each in status.concentrators if each.error is None])
+
+
+def judge_certificates(concentrators: Sequence[ConcentratorPart], now: datetime) -> Iterator[Finding]:
+    """Those that end soon: issued ones are renewed at half of their life, and mounted ones by who mounts them."""
+    shown = [(each.node_id[:8], each.certificate) for each in concentrators if each.certificate is not None]
+    findings: list[Finding] = []
+    for node, certificate in shown:
+        left = certificate.until - now
+        is_mounted = certificate.source == "mounted"
+        advice = "have cert-manager, or who else mounts them, renew them" if is_mounted else _LOOK
+        if left <= timedelta(0):
+            findings.append(
+                _at(node, problem("certificates", f"ended at {certificate.until:%Y-%m-%d %H:%M} UTC", advice))
+            )
+        elif left < (_SOON_MOUNTED if is_mounted else _SOON_ISSUED):
+            says = f"ends at {certificate.until:%Y-%m-%d %H:%M} UTC, and was not renewed"
+            findings.append(_at(node, warning("certificates", says, advice)))
+        if certificate.failures:
+            says = f"{certificate.failures:,} times files that were mounted were no good: those before stay in use"
+            advice = "compare key, certificate and authority in the mounted directory; the concentrator's log says more"
+            findings.append(_at(node, warning("certificates", says, advice)))
+    yield from findings
+    if shown and not findings:
+        first = min(certificate.until for _, certificate in shown)
+        yield fine("certificates", f"the first of {len(shown)} ends at {first:%Y-%m-%d}")
 
 
 def judge_channels(channels: Sequence[ChannelLine]) -> Iterator[Finding]:
@@ -99,7 +128,16 @@ def _links(concentrators: Sequence[ConcentratorPart]) -> Iterator[Finding]:
     elif len(concentrators) > 1:
         yield fine("links", f"all {len(concentrators)} concentrators reach each other")
     for each in concentrators:
+        if each.refused_links:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(each.refused.items()))
+            says = f"{each.refused_links:,} links were refused" + (f" ({reasons})" if reasons else "")
+            advice = "see who tries: its address is in the concentrator's log; a scan of ports is one too"
+            yield _at(each.node_id[:8], warning("links", says, advice))
         if each.malformed_frames:
             says = f"{each.malformed_frames:,} malformed frames"
             advice = "see who else connects to its ports, and that all speak one version"
-            yield warning("links", says, advice).model_copy(update={"nodes": [each.node_id[:8]]})
+            yield _at(each.node_id[:8], warning("links", says, advice))
+
+
+def _at(node: str, finding: Finding) -> Finding:
+    return finding.model_copy(update={"nodes": [node]})

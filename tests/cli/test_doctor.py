@@ -9,7 +9,7 @@ from echannel_ray.doctor import examination
 from echannel_ray.errors import Disconnected
 from tests.cli.commands import echannel
 
-OF_A_RAY = {"nodes", "clocks", "wire version", "parts", "links", "channels"}
+OF_A_RAY = {"nodes", "clocks", "wire version", "parts", "links", "certificates", "channels"}
 
 
 def examined(*arguments, code=0):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+
 import pytest
 
-from echannel_ray.doctor.namespace import LONG_LAG_EVENTS, judge_channels, judge_parts
+from echannel_ray.doctor.namespace import LONG_LAG_EVENTS, judge_certificates, judge_channels, judge_parts
 from echannel_ray.ids import WIRE_VERSION
-from echannel_ray.models import ChannelStats, ConcentratorPart, Manager, Node, NodeShare, Part, Status
+from echannel_ray.models import Certificate, ChannelStats, ConcentratorPart, Manager, Node, NodeShare, Part, Status
 from echannel_ray.overview.reading import ChannelLine
 
 ONE, OTHER = "a" * 56, "b" * 56
@@ -41,6 +43,12 @@ def test_nothing_is_wrong():
         ({"concentrators": [concentrator(ONE, peers=0, wire_version=1)]}, "wire version", "problem", "parts speak 1"),
         ({"concentrators": [concentrator(ONE, peers=0), concentrator(OTHER)]}, "links", "problem", "not linked"),
         ({"concentrators": [concentrator(ONE, peers=0, malformed_frames=3)]}, "links", "warning", "3 malformed"),
+        (
+            {"concentrators": [concentrator(ONE, refused_links=2, refused={"expired": 2})]},
+            "links",
+            "warning",
+            "2 expired",
+        ),
         ({"nodes": [Node(node_id=ONE, alive=True, joined=True, suspected=True)]}, "nodes", "warning", "silent"),
     ],
 )
@@ -56,6 +64,26 @@ def test_a_namespace_that_nobody_has_joined_is_no_problem():
     (found,) = judge_parts(absent)
     assert found.state == "ok"
     assert "nobody has joined" in found.says
+
+
+@pytest.mark.parametrize(
+    ("source", "left", "failures", "state", "told"),
+    [
+        ("issued", timedelta(days=20), 0, "ok", "the first of 1 ends at"),
+        ("issued", timedelta(days=5), 0, "warning", "was not renewed"),
+        ("issued", timedelta(seconds=-1), 0, "problem", "ended at"),
+        ("mounted", timedelta(days=5), 0, "ok", "ends at"),
+        ("mounted", timedelta(hours=5), 0, "warning", "was not renewed"),
+        ("mounted", timedelta(days=5), 2, "warning", "2 times files that were mounted were no good"),
+    ],
+)
+def test_certificates(source, left, failures, state, told):
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    shown = Certificate(source=source, until=now + left, sha256="", failures=failures)
+    (found,) = judge_certificates([concentrator(ONE, certificate=shown)], now)
+    assert (found.check, found.state) == ("certificates", state)
+    assert told in found.says
+    assert bool(found.advice) == (state != "ok")
 
 
 @pytest.mark.parametrize(
