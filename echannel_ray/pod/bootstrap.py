@@ -12,13 +12,16 @@ import secrets
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from echannel_ray.errors import EChannelError
 from echannel_ray.ids import check_channel_name, check_namespace
 from echannel_ray.options import Packing, retention_from
+
+if TYPE_CHECKING:
+    from echannel_ray.session import Session
 
 
 class ChannelPlan(BaseModel):
@@ -44,11 +47,32 @@ class GatewayPlan(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     port: int = Field(gt=0, lt=65536)
+    events_port: int = Field(gt=0, lt=65536)
     reached_as: str  # the name by which clients reach it: that of a Service
     endpoint_file: Path  # gets what clients need: a secret, so it is for the owner only
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
     derive: tuple[str, ...] = ()
+    max_events_per_second: float | None = Field(None, gt=0)
+    max_bytes_per_second: float | None = Field(None, gt=0)
+    max_event_bytes: int | None = Field(None, gt=0)
+
+    def open(self, session: Session) -> None:
+        """Have it, and write down what its clients need."""
+        # A pod is reached by the name of a Service, which is no address that it could listen on.
+        endpoint = session.gateway(
+            "0.0.0.0",
+            self.port,
+            self.publish,
+            self.subscribe,
+            self.derive,
+            files=(),
+            max_events_per_second=self.max_events_per_second,
+            max_bytes_per_second=self.max_bytes_per_second,
+            max_event_bytes=self.max_event_bytes,
+            events_port=self.events_port,
+        )
+        _write_privately(self.endpoint_file, str(replace(endpoint, host=self.reached_as)))
 
 
 class Plan(BaseModel):
@@ -92,18 +116,8 @@ def bootstrap(path: Path) -> Plan:
     with connect(plan.namespace) as session:
         for each in plan.channels:
             each.make(plan.namespace)
-        wanted = plan.gateway
-        if wanted is not None:
-            # A pod is reached by the name of a Service, which is no address that it could listen on.
-            endpoint = session.gateway(
-                "0.0.0.0",
-                wanted.port,
-                publish=wanted.publish,
-                subscribe=wanted.subscribe,
-                derive=wanted.derive,
-                files=(),
-            )
-            _write_privately(wanted.endpoint_file, str(replace(endpoint, host=wanted.reached_as)))
+        if plan.gateway is not None:
+            plan.gateway.open(session)
     return plan
 
 

@@ -35,7 +35,8 @@ def written(folder, plan):
         ({"channels": [{"name": "a", "packing": {"speed": 1}}]}, "channel 'a'.*speed"),
         ({"channels": [{"name": "a", "type": "Trade"}]}, "channel 'a'.*package.module:Class"),
         ({"channels": [{"name": "a", "type": "no_such_module:Trade"}]}, "channel 'a'.*no_such_module"),
-        ({"gateway": {"port": 0, "reached_as": "here", "endpoint_file": "/a"}}, "gateway.port"),
+        ({"gateway": {"port": 0, "events_port": 1, "reached_as": "here", "endpoint_file": "/a"}}, "gateway.port"),
+        ({"gateway": {"port": 1, "reached_as": "here", "endpoint_file": "/a"}}, "gateway.events_port: Field required"),
     ],
 )
 def test_a_plan_that_is_none_says_why(tmp_path, no_ray, plan, said):
@@ -70,6 +71,7 @@ def free_port():
 
 def test_channels_and_the_gateway_are_there_also_when_it_runs_again(tmp_path, cluster):
     cluster()
+    ports = free_port(), free_port()
     plan = {
         "namespace": "planned",
         "channels": [
@@ -78,10 +80,12 @@ def test_channels_and_the_gateway_are_there_also_when_it_runs_again(tmp_path, cl
             {"name": "typed", "type": "tests.k8s.readings:Reading"},
         ],
         "gateway": {
-            "port": free_port(),
+            "port": ports[0],
+            "events_port": ports[1],
             "reached_as": "echannel-gateway.echannel.svc",
             "endpoint_file": str(tmp_path / "gateway"),
             "publish": ["kept"],
+            "max_event_bytes": 1000,
         },
     }
     path = written(tmp_path, plan)
@@ -97,10 +101,13 @@ def test_channels_and_the_gateway_are_there_also_when_it_runs_again(tmp_path, cl
         with ec.channel("kept", namespace="planned").subscribe() as subscription:
             endpoint = ec.Endpoint.parse(first)
             assert endpoint.host == "echannel-gateway.echannel.svc"
+            assert (endpoint.port, endpoint.events_port) == ports
             batch = pa.record_batch({"number": [7]})
             with GatewayClient(replace(endpoint, host="127.0.0.1")) as client:
                 assert client.publish("kept", [batch]) == 1
                 with pytest.raises(ec.NotAuthorised):
                     client.publish("plain", [batch])
+                with pytest.raises(ec.EChannelError, match="1000"):
+                    client.publish("kept", [pa.record_batch({"number": list(range(1000))})])
             assert subscription.get(timeout=30) == {"number": 7}
     ec.shutdown()

@@ -31,7 +31,8 @@ def test_the_example_of_channels_is_one():
     plan = Plan.model_validate(json.loads(example))
     documents = manifests("production")
     ports = {port["name"]: port["port"] for port in only(documents, "Service", "echannel-gateway")["spec"]["ports"]}
-    assert plan.gateway.port == ports["batches"]
+    assert plan.gateway is not None
+    assert (plan.gateway.port, plan.gateway.events_port) == (ports["batches"], ports["events"])
     service = only(documents, "Service", "echannel-gateway")["metadata"]
     assert plan.gateway.reached_as == f"{service['name']}.{service['namespace']}.svc"
     (head,) = [template for name, template in templates(documents) if name == "echannel head"]
