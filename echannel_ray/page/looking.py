@@ -62,11 +62,13 @@ class Telescope:
             try:
                 answer = await asyncio.wait_for(answers.get(), _ANSWER_SECONDS)
             except (asyncio.TimeoutError, TimeoutError):
-                self._end_process()
-                raise Disconnected(f"the namespace did not answer within {_ANSWER_SECONDS:g} s") from None
+                answer = frames.Failed(call, f"no answer within {_ANSWER_SECONDS:g} s")
             if isinstance(answer, frames.Seen):
                 return answer.picture
-            raise Disconnected(answer.reason if isinstance(answer, frames.Failed) else "an answer to something else")
+            # Its Ray may be gone without its knowing: a driver waits for a minute. Another one finds what there is now.
+            self._end_process()
+            self.problem = answer.reason if isinstance(answer, frames.Failed) else "an answer to something else"
+            raise Disconnected(self.problem)
 
     async def tap(self, channel: str, rate: float) -> AsyncGenerator[frames.Tapped, None]:
         """Events as they come; the first has no text, and says that it is open."""
@@ -100,13 +102,13 @@ class Telescope:
                 head = await reader.readexactly(frames.LENGTH_BYTES)
                 answer = frames.answer(await reader.readexactly(frames.length_of(head)))
                 if isinstance(answer, frames.Joined):
-                    self._writer, joined, self.has_joined = writer, True, True
+                    self._writer, joined, self.has_joined, self.problem = writer, True, True, ""
                 elif isinstance(answer, frames.Failed) and answer.call == 0:
                     self.problem = answer.reason
                 elif not isinstance(answer, frames.Joined) and (queue := self._waiting.get(answer.call)) is not None:
                     _put(queue, answer)
         except (asyncio.IncompleteReadError, ConnectionError):
-            if joined:
+            if joined and not self.problem:
                 self.problem = "the Ray that was looked at has ended"
             return joined
         finally:

@@ -13,7 +13,22 @@ import echannel_ray as ec
 from echannel_ray.runtime.waiting import deadline_of
 from tests.api.parties import ask, publish_all
 
-BAD_NAMES = ["", "/", "a/", "/a", "a//b", "new\nline", "nul\0", "x" * 256, None, 3, b"bytes", ["list"], object()]
+BAD_NAMES = [
+    "",
+    "/",
+    "a/",
+    "/a",
+    "a//b",
+    "new\nline",
+    "nul\0",
+    "x" * 256,
+    "\ud800",
+    None,
+    3,
+    b"bytes",
+    ["list"],
+    object(),
+]
 
 
 @pytest.fixture
