@@ -164,6 +164,7 @@ class LogReader:
         self._seen.missed(place)
         if stop is not None:
             self._mailbox.counters.dropped += stop - first
+            self._mailbox.missing += stop - first
         if self._skips_missing:
             return
         what = f"events {first} to {stop - 1}" if stop is not None else f"what came from event {first} on"

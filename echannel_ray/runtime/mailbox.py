@@ -17,6 +17,7 @@ from echannel_ray.protocol.kinds import Block
 from echannel_ray.protocol.latencies import Latencies
 from echannel_ray.protocol.messages import LogAddress
 from echannel_ray.protocol.receiving import Delivered
+from echannel_ray.protocol.streams import RETENTION
 from echannel_ray.runtime.crew import Errand, Waiter
 from echannel_ray.runtime.timers import Timer
 from echannel_ray.transport import wire
@@ -162,6 +163,7 @@ class Mailbox:
         self.records: RecordReader | None = None  # of a typed channel
         self.derived = ""  # what it consumes
         self.source: Source | None = None  # of a retained channel: who reads its logs
+        self.missing = 0  # events of logs that were gone before it could read them
         self._timers: dict[int, Timer] = {}
         self.window_events = WINDOW_EVENTS
         self.local_low_water = WINDOW_EVENTS // 2  # publishers that wait for room are woken here, not at each event
@@ -298,9 +300,14 @@ class Mailbox:
 
     def totals(self) -> dict[str, Any]:
         """What a channel's statistics keep of it when it is closed."""
-        return self._of_channel(
-            events_delivered=self.handled, events_failed=self.counters.failed, latency=self.latencies.counts()
-        )
+        totals = {
+            "events_delivered": self.handled,
+            "events_failed": self.counters.failed,
+            "latency": self.latencies.counts(),
+        }
+        if self.missing:  # the other drops are counted by the producers
+            totals |= {"events_dropped": self.missing, "dropped": {RETENTION: self.missing}}
+        return self._of_channel(**totals)
 
     def gauges(self) -> dict[str, Any]:
         """What a channel's statistics say of it only while it is open; under the endpoint's lock. See `lags`."""

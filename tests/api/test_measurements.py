@@ -102,6 +102,20 @@ class TestDropped:
         producer.close()
         assert channel.stats().dropped == {"newest": outcomes.count(False)}
 
+    def test_what_is_gone_from_a_log_before_it_is_read(self, stalled, near, nodes, name):
+        channel = ec.channel(name, retain=ec.Retention(max_bytes=10 * len(MEGABYTE)))
+        with channel.producer() as producer:
+            stalled.begin("near", channel, start="earliest")
+            for _ in range(60):  # of which a window or so has been read ahead
+                producer.publish(MEGABYTE)
+            producer.drain(timeout=20)
+            stalled.end()
+            wait_until(lambda: (found := channel.stats()).events_delivered + found.events_dropped == 60)
+            stats = channel.stats()
+            assert stats.dropped == {"retention": stats.events_dropped}
+            assert stats.events_dropped > 10
+            assert stats.consumer_lag_events == 0
+
 
 class TestQueues:
     def test_grow_while_a_handler_is_stuck(self, stalled, far, channel):
