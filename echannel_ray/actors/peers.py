@@ -168,7 +168,8 @@ class Peers:
                     return
                 if await asyncio.to_thread(_is_unreachable, info):
                     await self._report_dead(node, waited=False)
-                await asyncio.sleep(_DIAL_AGAIN_SECONDS)
+                # Trust comes back by somebody's hand.
+                await asyncio.sleep(_RENEW_AGAIN_SECONDS if node in self._distrusting else _DIAL_AGAIN_SECONDS)
         finally:
             self._dialling.discard(node)
 

@@ -27,6 +27,8 @@ _RECEIVE_BYTES = 128 * 1024
 # In TLS 1.3 a client has finished its handshake before the server has looked at its certificate. The server says that
 # it has with this byte, so that whoever is refused learns it while connecting, and not at some later read.
 _WELCOME = b"\x01"
+# Or, where OpenSSL has accepted the certificate and we don't: TLS itself would say nothing.
+_UNWELCOME = b"\x00"
 
 
 class TlsConnection:
@@ -72,6 +74,11 @@ class TlsConnection:
             # Let the peer know why, if it still listens.
             self._flush_quietly()
             raise
+        except NotAuthorised:
+            if self._server_side:  # a client has said nothing yet, and says nothing to who is not trusted
+                self._tls.write(_UNWELCOME)
+                self._flush_quietly()
+            raise
 
     def _negotiate(self) -> bool:
         if not self._negotiated:
@@ -82,7 +89,13 @@ class TlsConnection:
                 self._tls.write(_WELCOME)
         if self._server_side:
             return self._flush()
-        if self._tls.read(1) != _WELCOME:
+        answer = self._tls.read(1)
+        if answer == _UNWELCOME:
+            raise NotAuthorised(
+                "the other side does not accept this node's certificate: it was revoked, or is for something else",
+                reason="by_the_peer",
+            )
+        if answer != _WELCOME:
             raise NotAuthorised(
                 "the server speaks TLS, but is no part of echannel_ray: check the address", reason="bad_handshake"
             )

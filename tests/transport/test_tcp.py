@@ -108,7 +108,7 @@ def test_what_was_issued_before_a_node_was_revoked_is_void(listener):
     listener.renew(careful)
     connecting = in_thread(lambda: connect_tcp(HOST, listener.port, old, SECONDS))
     turn(listener, lambda: listener.refused)
-    with pytest.raises(ConnectionError):
+    with pytest.raises(NotAuthorised, match="does not accept this node's certificate"):
         connecting()
     good_client(listener, 3)
     new = authority().issue(2, [HOST], not_revoked_at=after)
