@@ -15,7 +15,7 @@ from echannel_ray.transport.security import Credentials
 from echannel_ray.transport.tcp import connect_tcp
 from tests.clusters import wait_until
 from tests.faults.scene import Scene, check_all_arrived, kill, seconds_until_flowing
-from tests.transport.links import receive, send_all
+from tests.transport.links import certificate_at, receive, send_all
 
 ROUNDS = 2
 
@@ -59,6 +59,7 @@ def test_revoked_certificates_are_void_at_once_and_nodes_go_on_with_others(scene
             revoke(scene.namespace, node.node_id)
             assert not let_in(scene, 1 - index, key)
             wait_until(partial(shows_another, scene, index, shown.sha256))
+            assert certificate_at(scene.describe(node)["info"].port) == scene.concentrator(node).certificate.sha256
             after = scene.concentrator(scene.cluster.nodes[1 - index])
             assert after.refused["revoked"] > before.refused.get("revoked", 0)
             seconds_until_flowing(loads, consumers, "load")

@@ -14,6 +14,7 @@ from tests.clusters import wait_until
 from tests.faults.scene import Scene
 from tests.security.conftest import MountedCluster
 from tests.transport.issuer import Issuer
+from tests.transport.links import certificate_at
 from tests.transport.test_mounted import read
 
 Link = tuple[int, int]
@@ -60,6 +61,7 @@ def test_certificates_and_then_their_authority_are_exchanged(scene: Scene, mount
     for mount in mounted.mounts:
         mount.put({**new.issue(), "ca.crt": both})
         wait_until(lambda: shown(scene) == [read(mount.files).fingerprint for mount in mounted.mounts])
+    assert [certificate_at(scene.describe(node)["info"].port) for node in scene.cluster.nodes] == shown(scene)
     before = link(scene)
     for mount in mounted.mounts:
         mount.change(ca_crt=new.certificate)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import select
 import socket
+import ssl
 import tempfile
 import threading
 import time
@@ -181,3 +183,12 @@ def recorded(port: int, connect: Callable[[int], Connection]) -> bytes:
         connect(proxy.getsockname()[1]).close()
         forwarding()
     return bytes(seen)
+
+
+def certificate_at(port: int) -> str:
+    """The SHA-256 of the certificate that a listener shows to whoever asks."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with socket.create_connection((HOST, port), SECONDS) as sock, context.wrap_socket(sock) as tls:
+        return hashlib.sha256(tls.getpeercert(binary_form=True) or b"").hexdigest()
