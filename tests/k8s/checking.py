@@ -9,9 +9,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import typer
+
+from echannel_ray.cli import app
+from echannel_ray.pod.settings import Settings
 from tests.k8s.kustomizing import Document
 from tests.k8s.operating import pods_of
-from tests.k8s.rendered import containers, of_kind, only, selects, templates, words
+from tests.k8s.rendered import ROOT, containers, of_kind, only, selects, templates, words
 
 Check = Callable[[list[Document]], Iterator[str]]
 
@@ -114,6 +118,27 @@ def secrets_of(documents: list[Document]) -> set[str]:
     return found
 
 
+def variables_are_read(documents: list[Document]) -> Iterator[str]:
+    """What containers are told by our variables is something that the code asks for."""
+    code = "".join(file.read_text() for file in (ROOT / "echannel_ray").rglob("*.py"))
+    for name, container in all_containers(documents):
+        for variable in container.get("env", []):
+            if variable["name"].startswith("ECHANNEL_") and f'"{variable["name"]}"' not in code:
+                yield f"{name} has {variable['name']}, which nothing reads"
+
+
+def commands_are_known(documents: list[Document]) -> Iterator[str]:
+    """The page's command is one of ours, with options that it has."""
+    commands: Any = typer.main.get_command(app)
+    for name, container in all_containers(documents):
+        called = container.get("command", [])
+        if called[:1] == ["echannel"]:
+            command = commands.commands.get(called[1])
+            known = {option for each in command.params for option in each.opts} if command else set()
+            if unknown := {word.partition("=")[0] for word in called if word.startswith("--")} - known:
+                yield f"{name} is called wrongly: {called[1]} has no {', '.join(unknown)}"
+
+
 # ---- resources ----
 
 
@@ -199,9 +224,9 @@ def pods_leave_in_order(documents: list[Document]) -> Iterator[str]:
                 yield f"{name} does not drain before it stops"
             if "exec python -m echannel_ray.pod start" not in str(container["args"]):
                 yield f"{name} does not start by echannel_ray.pod, or leaves a shell in between that gets the signal"
-            told = {each["name"]: each.get("value", "0") for each in container["env"]}
+            told = {each["name"]: each["value"] for each in container["env"] if "value" in each}
             # It is drained first; then Ray ends, in its own time, and what is left is killed.
-            if spec.get("terminationGracePeriodSeconds", 30) < float(told.get("ECHANNEL_DRAIN_SECONDS", 0)) + _TO_END:
+            if spec.get("terminationGracePeriodSeconds", 30) < Settings.of(told).drain_seconds + _TO_END:
                 yield f"{name} has no time to drain"
         evictable = template["metadata"].get("annotations", {}).get("cluster-autoscaler.kubernetes.io/safe-to-evict")
         if name in ("echannel head", "echannel workers") and evictable != "false":

@@ -17,6 +17,8 @@ VERSION = metadata.version("echannel-ray")
 CHECKS: dict[str, checking.Check] = {
     "restricted": checking.pods_are_restricted,
     "secrets": checking.no_secrets_are_written_down,
+    "variables": checking.variables_are_read,
+    "commands": checking.commands_are_known,
     "resources": checking.requests_are_limits,
     "volumes": checking.volumes_fit,
     "temporary": checking.temporary_files_are_shared,
@@ -75,6 +77,9 @@ BROKEN = [
     ("secrets", CLUSTER, f"{RAY}/env/0", {"name": "RAY_AUTH_TOKEN", "value": "abc"}, "RAY_AUTH_TOKEN"),
     ("secrets", CLUSTER, "spec/gcsFaultToleranceOptions/redisPassword/value", "abc", "password of Redis"),
     ("secrets", ("ConfigMap", "echannel-channels"), "data/a", "x" * 43, "looks like a key"),
+    ("variables", CLUSTER, f"{RAY}/env/2/name", "ECHANNEL_LOG", "nothing reads"),
+    ("commands", PAGE, "spec/template/spec/containers/0/command/1", "server", "called wrongly"),
+    ("commands", PAGE, "spec/template/spec/containers/0/command/2", "--hostname", "called wrongly"),
     ("resources", CLUSTER, f"{RAY}/resources/limits/cpu", "8", "more than it asks for"),
     ("resources", CLUSTER, "spec/autoscalerOptions/resources/requests/memory", "512Mi", "autoscaler"),
     ("resources", PAGE, "spec/template/spec/containers/0/resources", {}, "does not say"),

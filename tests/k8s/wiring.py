@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from echannel_ray.pod.settings import Settings
 from tests.k8s.kustomizing import Document
 from tests.k8s.rendered import containers, of_kind, only, selects, templates
 
@@ -59,11 +60,13 @@ def ports_are_the_codes(documents: list[Document]) -> Iterator[str]:
     for pod, template in templates(documents):
         for container in containers(template):
             declared = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
-            told = {each["name"]: each.get("value") for each in container.get("env", [])}
-            if "probes" in declared and told.get("ECHANNEL_PROBE_PORT") != str(declared["probes"]):
-                yield f"{container['name']} of {pod} has its probes elsewhere"
-            if "probes" in declared and told.get("ECHANNEL_PROBE_HOST") != "0.0.0.0":
-                yield f"{container['name']} of {pod} can't be asked by the machine that it is on"
+            if "probes" in declared:
+                told = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+                settings = Settings.of(told)
+                if settings.port != declared["probes"]:
+                    yield f"{container['name']} of {pod} has its probes elsewhere"
+                if settings.host != "0.0.0.0":
+                    yield f"{container['name']} of {pod} can't be asked by the machine that it is on"
             started = " ".join([*container.get("command", []), *container.get("args", [])])
             for option, name in (("--metrics-export-port=", "metrics"), ("--port ", "page")):
                 for port in re.findall(rf"{option}(\d+)", started):
