@@ -129,4 +129,4 @@ def _packing(publisher: Publisher) -> dict[str, float]:
     """With how many events packs leave, summed over the links; and how many links that is."""
     now = time.monotonic()
     degrees = [policy.typical(now) for outlet in publisher.outlets() for _, policy in outlet.links()]
-    return {"pack_events": sum(degrees), "links": len(degrees)}
+    return {"pack_events": sum(degrees), "links": len(degrees)} if degrees else {}

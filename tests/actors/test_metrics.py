@@ -55,7 +55,8 @@ class Noted:
         self.gauges[self._key(metric, labels)] = value
 
     def observe(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
-        self.samples[(*self._key(metric, labels), value)] += 1
+        key = (*self._key(metric, labels), value)
+        self.samples[key] += 1
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import threading
 import urllib.request
 from collections import defaultdict
@@ -15,6 +17,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
+from tests.cli.commands import ROOT
 from tests.clusters import LocalCluster, kill, on, wait_until
 
 NAMESPACE = "watched"
@@ -193,3 +196,37 @@ def test_counts_outlive_their_processes_and_are_not_doubled_by_a_restart(nodes):
     wait_until(lambda: total(second, "events_delivered_total", "ends") >= 88)
     assert (published(), total(second, "events_delivered_total", "ends")) == (88, 88)
     assert scrape(second)["concentrator_restarts_total"][restarts] == 1
+
+
+WITHOUT_AGENT = """
+import ray
+from ray._private.utils import get_dashboard_dependency_error
+import echannel_ray as ec
+from echannel_ray.session import session_for
+
+assert get_dashboard_dependency_error() is not None
+ray.init(num_cpus=2, log_to_driver=False, object_store_memory=80_000_000)
+channel = ec.channel("unseen")
+with channel.subscribe(print) as subscription, channel.producer() as producer:
+    for event in ("first", "second"):  # the concentrator still works when it has shown what it was told
+        producer.deliver(event).result(timeout=30)
+        session_for(None).endpoint.teller.tell()
+    (concentrator,) = ec.status().concentrators
+    print("restarts:", concentrator.restarts)
+ec.shutdown()
+ray.shutdown()
+"""
+
+
+def test_without_rays_agent_nothing_is_shown_and_nothing_fails(tmp_path):
+    # As with plain `ray`: what its agents and its dashboard import is not there.
+    (tmp_path / "aiohttp_cors.py").write_text("raise ModuleNotFoundError('not installed', name='aiohttp_cors')")
+    path = os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_AGENT],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.stdout.splitlines()[-3:] == ["first", "second", "restarts: 0"], done.stderr
