@@ -121,13 +121,15 @@ def test_all_figures_are_those_of_the_load(nodes):
         producer.publish_many([[i] for i in range(100)])
         producer.drain()
 
-        wanted = {"queue_depth", "pack_events"}
+        wanted = {"queue_depth", "consumer_lag_events", "pack_events"}
         seen: set[str] = set()  # gauges last for two reports, of a second each here, and need not come together
 
         def show_what_waits() -> bool:
             near, far = scrape(first), scrape(second)
             if far["queue_depth"].get(labels(second, "load")) == taken:
                 seen.add("queue_depth")
+            if near["consumer_lag_events"].get((("channel", f"{NAMESPACE}/load"),)) == taken:
+                seen.add("consumer_lag_events")
             if near["pack_events"].get(labels(first, "numbers"), 0) > 0:
                 seen.add("pack_events")
             return seen >= wanted
@@ -149,6 +151,7 @@ def test_all_figures_are_those_of_the_load(nodes):
         (first, "events_published_total", "numbers", {}, 100),
         (second, "events_delivered_total", "numbers", {"modulator": "Odd"}, 50),
         (first, "events_delivered_total", "numbers", {"modulator": "Fragile"}, fragile_delivered),
+        (first, "modulator_errors_total", "numbers", {"modulator": "Fragile"}, 1),
         (second, "queue_depth", "load", {}, 0),
     ]
 
@@ -162,6 +165,8 @@ def test_all_figures_are_those_of_the_load(nodes):
         assert missing() == []
         raise
     assert total(first, "bytes_total", "load", direction="between_nodes") > taken * len(EVENT)
+    odd_stats = next(each for each in numbers.stats().derived.values() if each.modulator == "Odd")
+    assert total(first, "modulator_saved_bytes_total", "numbers", modulator="Odd") == odd_stats.saved_bytes > 0
     assert total(second, "delivery_latency_seconds_count", "load") > 0
     for node in (first, second):
         families = scrape(node)
