@@ -6,7 +6,7 @@ import pickletools
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from echannel_ray.formats import plain
+from echannel_ray.formats import pickled_data, plain
 from echannel_ray.formats.events import BUFFERS, DATA, NOTICE, PICKLED, Notice, decode
 from echannel_ray.formats.packs import PackBody, decode_events
 
@@ -30,10 +30,12 @@ class Sealed:
         return len(self.payload)
 
     def opened(self) -> Any:
-        """The event, where it is plain data; `plain.NotPlain` where only a pickle could tell."""
-        if self.kind != DATA:
-            raise plain.NotPlain("a pickle, which nobody reads here")
-        return plain.decode(self.payload)
+        """The event, where it is plain data; `plain.NotPlain` where only whoever unpickled it could tell."""
+        if self.kind == DATA:
+            return plain.decode(self.payload)
+        if self.kind == PICKLED:
+            return pickled_data.read(bytes(self.payload))
+        raise plain.NotPlain("a pickle with buffers, which nobody reads here")
 
     def type_name(self) -> str:
         """What a pickle says that it is, as far as its beginning tells without being executed; else nothing."""

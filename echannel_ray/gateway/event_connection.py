@@ -14,13 +14,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
 from echannel_ray.gateway import failures
-from echannel_ray.gateway.event_hosting import Derived, EventHost, Feed
+from echannel_ray.gateway.event_hosting import EventHost, Feed
+from echannel_ray.gateway.event_service import EventService, let_go
 from echannel_ray.gateway.event_subscription import Outgoing
 from echannel_ray.gateway.event_tls import Wire
 from echannel_ray.gateway.tokens import Token
@@ -29,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 HELLO_SECONDS: Final = 5.0
 MAX_REQUESTS: Final = 64
-MAX_SUBSCRIPTIONS: Final = 64
-MAX_DERIVED: Final = 64
 _MAX_ANSWERS: Final = 256
 _CLOSING_SECONDS: Final = 0.5  # for the last words
 
@@ -69,8 +68,7 @@ class Connection:
         self._answers: deque[bytes] = deque()
         self._over: deque[Feed] = deque()  # feeds that have ended
         self._wake = threading.Event()
-        self._subscriptions: dict[int, Outgoing] = {}
-        self._derived: dict[str, Derived] = {}
+        self._service: EventService  # when it was let in
         self._worker: threading.Thread | None = None
         self._writer: threading.Thread | None = None
 
@@ -119,6 +117,7 @@ class Connection:
         if not isinstance(hello, frames.Hello):
             raise frames.Malformed(f"the first frame is a hello, and {type(hello).__name__.lower()} came")
         token = self.token = self._gate.greet(self, hello)
+        self._service = EventService(self._gate.host, token, self._wake.set)
         incoming.max_bytes = token.rights.event_bytes + frames.OVERHEAD_BYTES
         welcome = frames.Welcome(
             frames.VERSION, self._gate.namespace, token.rights.event_bytes, incoming.max_bytes
@@ -133,7 +132,7 @@ class Connection:
             case frames.Hello():
                 raise frames.Malformed("a second hello came")
             case frames.Credit():
-                outgoing = self._subscriptions.get(message.subscription)
+                outgoing = self._service.subscriptions.get(message.subscription)
                 if outgoing is not None:  # else it was ended meanwhile
                     outgoing.add_credit(message.bytes)
                     self._wake.set()
@@ -180,28 +179,29 @@ class Connection:
             while not self._ending.is_set():
                 self._work_once()
         finally:
-            self._let_go([each.feed for each in self._subscriptions.values()])
-            self._let_go(self._derived.values())
+            self._service.close()
 
     def _work_once(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._requests or self._over or self._ending.is_set())
             request = self._requests.popleft() if self._requests else None
         while self._over:
-            self._let_go([self._over.popleft()])
+            let_go([self._over.popleft()])
         if request is not None and not self._ending.is_set():
             self._do(*request)
 
     def _do(self, message: frames.Request, size_bytes: int) -> None:
         try:
-            result = self._perform(message)
+            result = self._service.perform(message)
             if isinstance(result, Outgoing):
                 # Credit may come as soon as this is answered, and events only behind the answer.
-                self._subscriptions[message.id] = result
+                self._service.subscriptions[message.id] = result
                 self._answer(frames.Answer(message.id))
                 result.is_announced = True
                 self._wake.set()
             else:
+                if isinstance(message, frames.Publish):
+                    self._gate.count(events_in=result)
                 self._answer(frames.Answer(message.id, result))
         except Exception as error:
             self._answer(self._failure(message, error))
@@ -217,78 +217,6 @@ class Connection:
             self._gate.count(malformed_frames=1)
         self._gate.refused(error)
         return frames.error_of(error, message.id)
-
-    def _perform(self, message: frames.Request) -> Any:
-        host = self._gate.host
-        token = self.token
-        assert token is not None
-        token.check()
-        match message:
-            case frames.Open():
-                rights = token.rights
-                if message.fields is None:
-                    rights.check(message.channel, "publish", "subscribe", "derive")
-                else:
-                    rights.check(message.channel, "publish")
-                info = host.open(message.channel, message.fields)
-                return {"channel": info.channel, "fields": info.fields, "is_retained": info.is_retained}
-            case frames.Publish():
-                return self._publish(message)
-            case frames.Drain():
-                token.rights.check(message.channel, "publish")
-                host.drain(message.channel)
-                return None
-            case frames.Derive():
-                return self._derive(message)
-            case frames.Subscribe():
-                return self._subscribe(message)
-            case frames.Unsubscribe():
-                outgoing = self._subscriptions.pop(message.subscription, None)
-                if outgoing is None:
-                    raise LookupError(f"this connection has no subscription {message.subscription}")
-                outgoing.is_over = True
-                outgoing.feed.close()
-                return None
-        raise ValueError(f"{type(message).__name__} is no request")
-
-    def _publish(self, message: frames.Publish) -> int:
-        token = self.token
-        assert token is not None
-        token.rights.check(message.channel, "publish")
-        if len(message.events) > frames.MAX_EVENTS:
-            raise ValueError(f"{len(message.events)} events came in a frame, which has at most {frames.MAX_EVENTS}")
-        for raw in message.events:
-            token.rights.check_size(len(memoryview(raw)), "an event")
-        events = [frames.event_of(raw) for raw in message.events]
-        self._gate.host.publish_events(message.channel, events)
-        self._gate.count(events_in=len(events))
-        return len(events)
-
-    def _derive(self, message: frames.Derive) -> dict[str, Any]:
-        token = self.token
-        assert token is not None
-        token.rights.check(message.channel, "derive")
-        if len(self._derived) >= MAX_DERIVED:
-            raise ValueError(f"a connection derives at most {MAX_DERIVED} channels: use another one for more")
-        derived = self._gate.host.derive(message.channel, message.source, message.params or {}, message.output)
-        former = self._derived.get(derived.name)
-        self._derived[derived.name] = derived
-        if former is not None:  # the same program: one hold of it is enough
-            former.close()
-        return {"channel": derived.name, "fields": derived.fields}
-
-    def _subscribe(self, message: frames.Subscribe) -> Outgoing:
-        token = self.token
-        assert token is not None
-        derived = self._derived.get(message.channel)
-        channel = message.channel if derived is None else derived.parent
-        token.rights.check(channel, "subscribe")
-        if message.id in self._subscriptions:
-            raise ValueError(f"there is a subscription {message.id}: give each request a number of its own")
-        if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
-            raise ValueError(f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions: use another one for more")
-        feed = self._gate.host.subscribe(channel, derived, message.group, message.start, self._wake.set)
-        return Outgoing(message.id, feed, message.credit)
 
     # ---- the thread that writes ----
 
@@ -316,7 +244,7 @@ class Connection:
     def _write_some(self) -> bool:
         """A frame of each subscription that has one: whether there was any."""
         # In this order: whoever is announced now has its answer among those that are written before its events.
-        announced = [each for each in [*self._subscriptions.items()] if each[1].is_announced]
+        announced = [each for each in [*self._service.subscriptions.items()] if each[1].is_announced]
         there_was = self._write_answers()
         for number, outgoing in announced:
             before = outgoing.events
@@ -325,7 +253,7 @@ class Connection:
                 self._wire.write(frame)
                 self._gate.count(frames_out=1, bytes_out=len(frame), events_out=outgoing.events - before)
                 there_was = True
-            if outgoing.is_over and self._subscriptions.pop(number, None) is not None:
+            if outgoing.is_over and self._service.subscriptions.pop(number, None) is not None:
                 self._over.append(outgoing.feed)
                 with self._changed:
                     self._changed.notify_all()
@@ -390,14 +318,6 @@ class Connection:
     def is_over(self) -> bool:
         """Whether nothing of it is left: one of its threads may still wait in the host."""
         return self._ending.is_set() and (self._worker is None or not self._worker.is_alive())
-
-    @staticmethod
-    def _let_go(held: Iterable[Feed | Derived]) -> None:
-        for each in held:
-            try:
-                each.close()
-            except (errors.EChannelError, TimeoutError, LookupError) as error:
-                logger.debug("what a client of the gateway had was not closed in order: %s", error)
 
 
 def _started(work: Callable[[], None], name: str) -> threading.Thread:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from echannel_ray import errors
-from echannel_ray.formats import plain
-from echannel_ray.formats.events import DATA, OVERHEAD_BYTES, encode
 from echannel_ray.gateway.event_hosting import Derived, EventChannelInfo
 from echannel_ray.gateway.hosting import ChannelInfo, Files
-from echannel_ray.gateway.inward import inward
 from echannel_ray.ids import check_channel_name
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter, record_of_channel, schema_of_channel
 from echannel_ray.logs.entries import Chosen, Committed, Entry, Missing, NewEntry, Place
 from echannel_ray.logs.files import file_entry
 from echannel_ray.options import as_dict, packing_of, retention_from
-from echannel_ray.protocol.kinds import token_of, wire_kind
 from echannel_ray.protocol.messages import (
     Definition,
     LogAddress,
@@ -33,6 +25,7 @@ from echannel_ray.protocol.messages import (
 from echannel_ray.records import known
 from echannel_ray.records.writing import format_of
 from echannel_ray.retained import calls
+from echannel_ray.retained.event_encoding import EventEncoder, entries_of, plainly_encoded
 from echannel_ray.retained.feeds import DerivedChannel, Feed, Feeds, fields_of
 from echannel_ray.retained.keeper import Keeper, Kept
 from echannel_ray.retained.remote import RemoteLogs
@@ -51,7 +44,6 @@ if TYPE_CHECKING:
 LEASE_SECONDS: Final = 3600.0
 _WINDOW_BYTES: Final = 8 << 20
 _MOST_SCHEMAS: Final = 64
-_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class _KnownLogs(RemoteLogs):
@@ -75,7 +67,7 @@ class _Opened:
         self._schema: pa.Schema | None = None
         self._is_schema_known = False
         self.publisher: Publisher | None = None
-        self.records: RecordEncoder | None = None  # of events one by one
+        self.records: EventEncoder | None = None  # of events one by one
         self._writers: dict[bytes, ColumnWriter] = {}  # by the schemas that came
 
     @property
@@ -356,47 +348,24 @@ class KeeperHost:
     def publish_events(self, name: str, events: Sequence[Any]) -> None:
         """See `EventHost`."""
         opened = self._found(name)
-        encode = self._encoder(opened)
-        encoded = [encode(event) for event in events]  # all of them before the first is published
+        encoded = self._encode(opened, events)  # all of them before the first is published
         if "retain" in opened.definition.options:
-            self._log(name, encoded)
+            kept, entries = self._kept(name), entries_of(encoded, time.time())
+            kept.shelf.store.append(entries)
+            kept.producer.client_events += len(encoded)
+            kept.producer.client_bytes += sum(len(entry.data) for entry in entries)
             return
         publisher = self._publisher(opened)
         for event, each in zip(events, encoded, strict=True):
             publisher.publish_encoded(event, None, each)
 
-    def _encoder(self, opened: _Opened) -> Callable[[Any], Encoded]:
+    def _encode(self, opened: _Opened, events: Sequence[Any]) -> list[Encoded]:
         definition = opened.definition
         if definition.type_schema is None:
-            return plainly_encoded
+            return [plainly_encoded(event) for event in events]
         if opened.records is None:
-            opened.records = RecordEncoder(self._endpoint, definition, None, False)
-        records = opened.records
-        make = inward(records.record)
-
-        def encode(event: Any) -> Encoded:
-            if not isinstance(event, dict):
-                raise errors.TypeMismatch(
-                    f"channel {definition.channel!r} is typed, and {type(event).__name__} is no record: publish a map "
-                    f"of its fields ({', '.join(records.record.names)})",
-                    channel=definition.channel,
-                    field=None,
-                    got=type(event).__name__,
-                )
-            return records.encode(event if make is None else make(event))
-
-        return encode
-
-    def _log(self, name: str, encoded: Sequence[Encoded]) -> None:
-        kept = self._kept(name)
-        now = time.time()
-        entries = []
-        for kind, alike in itertools.groupby(encoded, lambda each: each[0]):
-            payloads = [payload for _, payload, _ in alike]
-            entries.append(NewEntry(len(payloads), wire_kind(kind), token_of(kind), _encode(payloads), "", 0, now))
-        kept.shelf.store.append(entries)
-        kept.producer.client_events += len(encoded)
-        kept.producer.client_bytes += sum(len(entry.data) for entry in entries)
+            opened.records = EventEncoder(RecordEncoder(self._endpoint, definition, None, False))
+        return [opened.records.encode(event) for event in events]
 
     def subscribe(
         self, name: str, derived: Derived | None, group: str | None, start: str | None, wake: Callable[[], None]
@@ -420,17 +389,6 @@ class KeeperHost:
 
 def _missing(name: str) -> LookupError:
     return LookupError(f"there is no channel {name!r}: create it with a type, or write to it first")
-
-
-def plainly_encoded(event: Any) -> Encoded:
-    """Plain data of an untyped channel as (kind, payload, size to account for); no pickle, whatever it is."""
-    if type(event) in (bool, int, float, str, bytes, type(None)):
-        return encode(event)
-    try:
-        data = plain.encode(event)
-    except plain.NotPlain as error:
-        raise errors.NotSerialisable(f"this can't be an event: {error}", path=error.path or None) from None
-    return DATA, data, len(data) + OVERHEAD_BYTES
 
 
 def pyarrow() -> Any:

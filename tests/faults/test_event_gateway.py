@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -71,7 +72,7 @@ def test_tokens_and_their_limits_outlive_the_concentrator(scene, session):
     with EventClient(small) as client, pytest.raises(ec.NotAuthorised, match="allows 100"):
         client.publish("notes", ["x" * 200])
     for endpoint, why in ((ended, "revoked"), (brief, "expired")):
-        wait_until(lambda endpoint=endpoint, why=why: refused(endpoint, why))
+        wait_until(partial(refused, endpoint, why))
     counts = counted(scene)
     assert counts["refused_revoked"] >= 1
     assert counts["refused_expired"] >= 1

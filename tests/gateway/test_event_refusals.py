@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from echannel_ray import errors
-from echannel_ray.gateway import event_connection, event_server
+from echannel_ray.gateway import event_connection, event_server, event_service
 from echannel_ray.gateway import event_frames as frames
 from echannel_ray.gateway.client import GatewayClient
 from echannel_ray.gateway.event_client import EventClient
@@ -278,8 +278,8 @@ def test_there_are_so_many_connections_at_most(gateway, monkeypatch):
 
 
 def test_subscriptions_and_derived_channels_are_bounded(gateway, monkeypatch):
-    monkeypatch.setattr(event_connection, "MAX_SUBSCRIPTIONS", 2)
-    monkeypatch.setattr(event_connection, "MAX_DERIVED", 2)
+    monkeypatch.setattr(event_service, "MAX_SUBSCRIPTIONS", 2)
+    monkeypatch.setattr(event_service, "MAX_DERIVED", 2)
     with EventClient(gateway.endpoint) as client:
         for name in ("subscribe", "derive"):
             call = (lambda: client.subscribe("notes")) if name == "subscribe" else None

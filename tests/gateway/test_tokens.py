@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -125,7 +126,7 @@ def test_the_slower_of_two_rates_counts():
      (6, 1.5, ValueError), (6, 1 << 40, ValueError), (6, -1, ValueError)],
 )  # fmt: skip
 def test_rights_that_make_no_sense_are_refused(position, value, error):
-    asked = [("*",), (), (), (), None, None, None]
+    asked: list[Any] = [("*",), (), (), (), None, None, None]
     Rights.checked(*asked)
     asked[position] = value
     with pytest.raises(error):

@@ -41,7 +41,7 @@ def endpoint(cluster: Any) -> Iterator[Endpoint]:
 @pytest.fixture(scope="module")
 def party(endpoint: Endpoint) -> Iterator[Any]:
     """An actor of the cluster."""
-    actor = ray.remote(Party).options(num_cpus=0).remote()
+    actor: Any = ray.remote(Party).options(num_cpus=0).remote()
     yield actor
     ray.kill(actor)
 

@@ -1,0 +1,110 @@
+"""What one connection's requests do in the host: who may, and within which bounds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from echannel_ray import errors
+from echannel_ray.gateway import event_frames as frames
+from echannel_ray.gateway.event_hosting import Derived, EventHost, Feed
+from echannel_ray.gateway.event_subscription import Outgoing
+from echannel_ray.gateway.tokens import Token
+
+logger = logging.getLogger(__name__)
+
+MAX_SUBSCRIPTIONS: Final = 64
+MAX_DERIVED: Final = 64
+
+
+class EventService:
+    """One per connection, used by the thread that works; `subscriptions` is looked at by the others, too."""
+
+    def __init__(self, host: EventHost, token: Token, wake: Callable[[], None]) -> None:
+        self.subscriptions: dict[int, Outgoing] = {}
+        self._host = host
+        self._token = token
+        self._wake = wake
+        self._derived: dict[str, Derived] = {}
+
+    def perform(self, message: frames.Request) -> Any:
+        """What is to be answered; a subscription, which is to be entered before that."""
+        host, token = self._host, self._token
+        token.check()
+        match message:
+            case frames.Open():
+                rights = token.rights
+                if message.fields is None:
+                    rights.check(message.channel, "publish", "subscribe", "derive")
+                else:
+                    rights.check(message.channel, "publish")
+                info = host.open(message.channel, message.fields)
+                return {"channel": info.channel, "fields": info.fields, "is_retained": info.is_retained}
+            case frames.Publish():
+                return self._publish(message)
+            case frames.Drain():
+                token.rights.check(message.channel, "publish")
+                host.drain(message.channel)
+                return None
+            case frames.Derive():
+                return self._derive(message)
+            case frames.Subscribe():
+                return self._subscribe(message)
+            case frames.Unsubscribe():
+                outgoing = self.subscriptions.pop(message.subscription, None)
+                if outgoing is None:
+                    raise LookupError(f"this connection has no subscription {message.subscription}")
+                outgoing.is_over = True
+                outgoing.feed.close()
+                return None
+        raise ValueError(f"{type(message).__name__} is no request")
+
+    def _publish(self, message: frames.Publish) -> int:
+        token = self._token
+        token.rights.check(message.channel, "publish")
+        if len(message.events) > frames.MAX_EVENTS:
+            raise ValueError(f"{len(message.events)} events came in a frame, which has at most {frames.MAX_EVENTS}")
+        for raw in message.events:
+            token.rights.check_size(len(memoryview(raw)), "an event")
+        events = [frames.event_of(raw) for raw in message.events]
+        self._host.publish_events(message.channel, events)
+        return len(events)
+
+    def _derive(self, message: frames.Derive) -> dict[str, Any]:
+        token = self._token
+        token.rights.check(message.channel, "derive")
+        if len(self._derived) >= MAX_DERIVED:
+            raise ValueError(f"a connection derives at most {MAX_DERIVED} channels: use another one for more")
+        derived = self._host.derive(message.channel, message.source, message.params or {}, message.output)
+        former = self._derived.get(derived.name)
+        self._derived[derived.name] = derived
+        if former is not None:  # the same program: one hold of it is enough
+            former.close()
+        return {"channel": derived.name, "fields": derived.fields}
+
+    def _subscribe(self, message: frames.Subscribe) -> Outgoing:
+        token = self._token
+        derived = self._derived.get(message.channel)
+        channel = message.channel if derived is None else derived.parent
+        token.rights.check(channel, "subscribe")
+        if message.id in self.subscriptions:
+            raise ValueError(f"there is a subscription {message.id}: give each request a number of its own")
+        if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
+            raise ValueError(f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions: use another one for more")
+        feed = self._host.subscribe(channel, derived, message.group, message.start, self._wake)
+        return Outgoing(message.id, feed, message.credit)
+
+    def close(self) -> None:
+        """Let go of all that the connection had."""
+        let_go([each.feed for each in self.subscriptions.values()])
+        let_go(self._derived.values())
+
+
+def let_go(held: Iterable[Feed | Derived]) -> None:
+    """Close what a client had, as far as that goes now."""
+    for each in held:
+        try:
+            each.close()
+        except (errors.EChannelError, TimeoutError, LookupError) as error:
+            logger.debug("what a client of the gateway had was not closed in order: %s", error)
