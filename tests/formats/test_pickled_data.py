@@ -17,9 +17,7 @@ from echannel_ray.formats.events import BUFFERS, PICKLED
 from echannel_ray.formats.plain import NotPlain
 from echannel_ray.formats.sealed import Sealed, sealed
 
-scalars = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
-)  # fmt: skip
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 values = st.recursive(
     scalars,
     lambda inner: (
@@ -71,14 +69,13 @@ def as_large_as_one_likes() -> list[Any]:
 
 @pytest.mark.parametrize(
     "value",
-    [Touched(os.mkdir, "/nowhere/at/all"), {"a": [Touched(print, "called")]}, datetime(2024, 1, 1), OrderedDict(a=1),
-     int, ["long" * 100] * 2, len, 1j, nested_in_itself(), as_large_as_one_likes(), Exception("x")],
+    [Touched(os.mkdir, "/nowhere/at/all"), {"a": [Touched(os.mkdir, "/nowhere/at/all")]}, datetime(2024, 1, 1),
+     OrderedDict(a=1), int, ["long" * 100] * 2, len, 1j, nested_in_itself(), as_large_as_one_likes(), Exception("x")],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_nothing_else_is_read(value, capsys):
-    with pytest.raises(NotPlain):
+def test_nothing_else_is_read(value):
+    with pytest.raises(NotPlain):  # and not what `mkdir` would raise
         pickled_data.read(pickle.dumps(value, 5))
-    assert capsys.readouterr().out == ""
 
 
 @given(st.binary(max_size=60))
