@@ -94,7 +94,12 @@ def test_a_subscription_that_goes_over_to_a_modulator_takes_nothing_along(endpoi
 
 def test_a_gauge_is_told_while_it_is_not_zero_and_once_when_it_is(endpoint, teller):
     part = endpoint.mailboxes[1] = Part(1)
-    for pending, told in ((2, {"c": ({}, {"queue_depth": 2})}), (0, {"c": ({}, {"queue_depth": 0})}), (0, {})):
+    steps: list[tuple[int, dict]] = [
+        (2, {"c": ({}, {"queue_depth": 2})}),
+        (0, {"c": ({}, {"queue_depth": 0})}),
+        (0, {}),
+    ]
+    for pending, told in steps:
         part.pending = pending
         teller.tell()
         assert endpoint.told() == told
