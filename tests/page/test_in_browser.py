@@ -88,7 +88,7 @@ def test_figures_are_true_while_load_runs_and_after(page, load):
     wait_until(lambda: number(page.figure("Delivered")) == load.channel.stats().events_delivered)
     (derived,) = load.channel.stats().derived.values()
     assert page.text(".tree li li .name") == "EveryNth"
-    wait_until(lambda: number(page.find(".tree .saved").get_attribute("title")) == derived.saved_bytes)
+    wait_until(lambda: number(page.find(".tree .saved").get_attribute("title")) == derived.saved_bytes > 0)
 
 
 def test_the_map_has_nodes_channels_and_what_is_between(page, scene, load):

@@ -19,7 +19,7 @@ export class Overview {
     this.figures = h("dl", { class: "figures" });
     this.verdict = h("div", { class: "verdict" });
     this.values = new Map();
-    for (const name of ["Nodes", "Channels", "Producers", "Consumers", "Published", "Delivered", "Lag", "Dropped"]) {
+    for (const name of ["Nodes", "Channels", "Producers", "Consumers", "Published", "Delivered", "Events behind", "Events dropped"]) {
       const value = h("dd", {}, "–");
       this.values.set(name, value);
       this.figures.append(h("div", {}, h("dt", {}, name), value));
@@ -62,8 +62,8 @@ export class Overview {
       Consumers: count(sum(rows, "consumers")),
       Published: rate(sum(rows, "published_rate")),
       Delivered: rate(sum(rows, "delivered_rate")),
-      Lag: `${count(sum(rows, "lag"))} events`,
-      Dropped: `${count(sum(rows, "dropped"))} events`,
+      "Events behind": count(sum(rows, "lag")),
+      "Events dropped": count(sum(rows, "dropped")),
     };
     for (const [name, value] of Object.entries(figures)) write(this.values.get(name), value);
     this.#judge(rows);
