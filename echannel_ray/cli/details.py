@@ -71,8 +71,8 @@ def _has_done(details: ChannelDetails) -> Iterator[tuple[str, str]]:
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(details.dropped.items()))
     yield "dropped", f"{details.events_dropped:,} events" + (f" ({reasons})" if reasons else "")
     yield "between nodes", f"{decimal(details.bytes_between_nodes)}"
-    degrees = sorted(details.packing_degree.values())
-    of_late = f"; of late of {degrees[0]:,.0f} to {degrees[-1]:,.0f} events" if degrees else ""
+    degrees = [f"{degree:,.0f}" for degree in sorted(details.packing_degree.values())]
+    of_late = f"; of late with {' to '.join(dict.fromkeys((degrees[0], degrees[-1])))} in each" if degrees else ""
     yield "packs", f"{details.packs_sent:,}{of_late}"
     median, rare = seconds_text(details.latency_p50_seconds), seconds_text(details.latency_p99_seconds)
     yield "latency", f"p50 {median}, p99 {rare}"

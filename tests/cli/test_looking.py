@@ -13,6 +13,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
+from echannel_ray.doctor import asking
 from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.modulators import EveryNth
 from echannel_ray.overview.details import ChannelDetails
@@ -251,6 +252,17 @@ def test_the_doctor_finds_a_producer_that_waits(scene):
     assert says["versions"] == f"Python {platform.python_version()}, wire version {WIRE_VERSION} everywhere"
     assert says["links"] == "all 2 concentrators reach each other"
     assert "within 0.5 s" in says["clocks"]
+
+
+def test_nodes_that_can_not_be_asked_are_problems(scene, monkeypatch):
+    facts, (failed,) = asking.ask_nodes(["ab" * 28])
+    assert (facts, failed.state, failed.nodes) == ([], "problem", ["ab" * 4])
+    assert "a task failed" in failed.says
+    assert [*asking.ask_clocks(["ab" * 28])] == []
+    monkeypatch.setattr(asking, "_LOOK_SECONDS", 0.001)
+    facts, (failed,) = asking.ask_nodes([ray.get_runtime_context().get_node_id()])
+    assert (facts, failed.state) == ([], "problem")
+    assert "was not answered within" in failed.says
 
 
 def test_the_doctor_speaks_to_people(scene):
