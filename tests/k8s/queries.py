@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from echannel_ray.actors.metrics import HISTOGRAM, METRICS
+from echannel_ray.actors.metrics import HISTOGRAM, METRICS, RESTARTS
 
 _PREFIX = "ray_"  # Ray's agent puts it before each name
+# Each restart is a series of its own, with its worker's id, that begins at 1 and stays there.
+_BEGINS_ANEW = _PREFIX + RESTARTS.name
 _OF_SCRAPES = {"namespace", "pod"}
 # Metrics of others that alerts look at, and the labels of them that are used.
 _THEIRS = {
@@ -36,7 +38,7 @@ def exported() -> dict[str, set[str]]:
 def metrics_in(expression: str) -> set[str]:
     """The names of the metrics in it."""
     bare = re.sub(r'"[^"]*"', "", expression)
-    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\bby \([^)]*\)", " ", bare)
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\bby \([^)]*\)|\boffset \w+", " ", bare)
     return set(re.findall(r"\b[a-zA-Z_:][a-zA-Z0-9_:]*\b(?!\s*\()", bare)) - _WORDS
 
 
@@ -67,8 +69,8 @@ def faults(expression: str) -> Iterator[str]:
         if function not in _WORDS:
             yield f"there is no function {function} that this knows"
     for name in found:
-        counts = name.endswith(("_total", "_bucket"))
+        counts = name.endswith(("_total", "_bucket")) and name != _BEGINS_ANEW
         if counts and not re.search(rf"(rate|increase)\({name}(\{{[^}}]*\}})?\[", expression):
             yield f"{name} only grows: take its rate"
         if not counts and re.search(rf"(rate|increase)\({name}\b", expression):
-            yield f"{name} is no counter"
+            yield f"{name} is no counter that grows"
