@@ -15,13 +15,13 @@ from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.runtime.mailbox import (
-    UNSAMPLED,
     Item,
     LocalEvent,
     Mailbox,
     PeriodDue,
     Told,
     error_of,
+    is_sample,
     receiver_of,
     unreadable,
 )
@@ -165,9 +165,9 @@ class FunctionMailbox(Mailbox):
             handler = partial(self._careful, handler)
         events = self._events = iter(given)
         count = len(given)
-        began = 0.0
+        is_sampled = is_sample(item.first, count)
+        began = time.time() if is_sampled else 0.0
         if count > 1:
-            began = time.time()
             self._run = (count, weight, self.counters.handled, self.counters.failed)
         if self.closed:  # it may have looked for `_events` before they were there
             self._cut.extend(events)
@@ -192,10 +192,8 @@ class FunctionMailbox(Mailbox):
         if self._cut:
             self.let_go(item, (count - len(self._cut)) * weight)
             return
-        if began:
-            self.sample(item.published_at, began + (time.time() - began) / count)
-        elif item.first & UNSAMPLED == 1:
-            self.sample(item.published_at)
+        if is_sampled:
+            self.sample(item.published_at, began + (time.time() - began) / count if count > 1 else 0.0)
         # Only the last event of a run can be one that somebody delivers and waits for.
         self.finish(item, last_failure)
 
@@ -313,7 +311,8 @@ class CoroutineMailbox(Mailbox):
                     # The next task goes on from here.
                     self.queue.appendleft(item._replace(first=item.first + i + 1, events=item.events[i + 1 :]))
                     raise failure
-            self.sample(item.published_at, first_at)
+            if is_sample(item.first, len(given)):
+                self.sample(item.published_at, first_at)
             self.finish(item, failure)
             if isinstance(failure, KeyboardInterrupt):
                 raise failure

@@ -33,9 +33,9 @@ logger = logging.getLogger(__name__)
 WINDOW_EVENTS = 8192
 _LONGEST_DESCRIPTION_BYTES = 4096
 PECULIAR = frozenset({Undecodable, Notice})  # what may stand in the place of an event
-# Of the events that come one by one, so many go without a sample for each that has one: they cost little more than a
-# sample does.
-UNSAMPLED = 15
+# So many events go without a sample for each that has one: in this process they cost little more than a sample does, and
+# with each small pack a look at the clock would show too.
+_UNSAMPLED = 15
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,11 @@ class Source(Protocol):
 
 
 Item = Delivered | LocalEvent | LocalGap | PeriodDue | Told
+
+
+def is_sample(first: int, count: int) -> bool:
+    """Whether to look how long these events took, which came together."""
+    return count > _UNSAMPLED or first & _UNSAMPLED == 1
 
 
 def producer_name(endpoint: int, stream: int) -> str:
@@ -467,7 +472,7 @@ class Mailbox:
 
     def finish_local(self, item: LocalEvent, failure: BaseException | None) -> None:
         """An event of this process is handled."""
-        if item.sequence & UNSAMPLED == 1:
+        if item.sequence & _UNSAMPLED == 1:
             self.sample(item.published_at)
         with self._queue_lock:
             self.local_pending -= item.records

@@ -24,6 +24,7 @@ from echannel_ray.runtime.mailbox import (
     PeriodDue,
     Told,
     error_of,
+    is_sample,
     unreadable,
 )
 from echannel_ray.runtime.waiting import deadline_of
@@ -188,7 +189,7 @@ class PullMailbox(Mailbox):
         else:
             failure = self._receive(self.message_of(item, index, event, self._weight), item.turn, self._weight)
         is_last = self._next == len(self._given)
-        if not index or is_last:
+        if (not index or is_last) and is_sample(item.first, len(self._given)):
             self.sample(item.published_at)
         if is_last:
             self._item = None

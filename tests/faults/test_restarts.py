@@ -138,8 +138,8 @@ def test_time_limits_hold_while_a_part_is_away(scene: Scene):
     assert producer.deliver(numbered(1, 1)).result(timeout=BACK_SECONDS).consumers == 1
     longest = 0.0
     for number, node in enumerate((first, second), 2):
-        killed = scene.concentrator(node).pid
-        kill(killed)
+        killed = scene.concentrator(node)
+        kill(killed.pid)
         delivery = producer.deliver(numbered(1, number))
         back = ThreadPoolExecutor(1).submit(scene.concentrator, node)
         while not back.done():
@@ -148,7 +148,7 @@ def test_time_limits_hold_while_a_part_is_away(scene: Scene):
                 with contextlib.suppress(TimeoutError):
                     wait(timeout=0.05)
                 longest = max(longest, time.monotonic() - began)
-        assert back.result().pid != killed
+        assert (back.result().pid != killed.pid, back.result().restarts) == (True, killed.restarts + 1)
         assert delivery.result(timeout=BACK_SECONDS).consumers == 1
     assert ray.get(consumer.faults.remote("waited")) == []
     assert longest < 0.5
