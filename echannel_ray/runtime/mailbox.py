@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 WINDOW_EVENTS = 8192
 _LONGEST_DESCRIPTION_BYTES = 4096
 PECULIAR = frozenset({Undecodable, Notice})  # what may stand in the place of an event
-# So many events go without a sample for each that has one: in this process they cost little more than a sample does, and
-# with each small pack a look at the clock would show too.
+# So many events go without a sample for each that has one: in this process they cost little more than a sample does,
+# and with each small pack a look at the clock would show too.
 _UNSAMPLED = 15
 
 
