@@ -65,7 +65,8 @@ class GatewayOfNode:
         self.close()
         try:
             return self._open(request)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter where the host is no name
+            self.close()
             if former is not None:
                 self._open(former)
             raise errors.EChannelError(

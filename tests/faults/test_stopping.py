@@ -87,15 +87,26 @@ def test_the_keeper_ends_with_the_last_log(connected):
         wait_until(lambda: endpoints() == before)
 
 
-def test_a_gateway_that_can_not_be_has_no_effect(connected):
+@pytest.mark.parametrize("which", ["port", "events_port"])
+def test_a_gateway_that_can_not_be_has_no_effect(connected, which):
     endpoint = connected.gateway()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ec.EChannelError, match=rf"can't listen on 127.0.0.1:{port}: .*use port=0"):
-            connected.gateway(port=port, publish=("x",))
+        where = f"{port} and any port" if which == "port" else f"any port and {port}"
+        with pytest.raises(ec.EChannelError, match=rf"can't listen on 127.0.0.1:{where} \(events\): .*use port=0"):
+            connected.gateway(publish=("x",), **{which: port})
+    with pytest.raises(ec.EChannelError, match=r"can't listen on .*an address of this node"):
+        connected.gateway("x" * 64, publish=("x",))  # no name at all
     assert str(connected.gateway()) == str(endpoint)
     with GatewayClient(str(endpoint), patience_seconds=5) as client:
         assert client.channel("c", pa.schema([("a", pa.int64())])).name == "c"
+
+
+def test_what_could_not_be_opened_grants_nothing(connected):
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ec.EChannelError, match="can't listen"):
+        connected.gateway(port=taken.getsockname()[1])
+    with pytest.raises(ec.EChannelError, match="has no gateway"):
+        connected.grant(publish=("*",))
 
 
 def test_other_rights_have_other_secrets(connected):
