@@ -75,6 +75,7 @@ class Sink:
 
 
 ConsumerActor: Any = ray.remote(Consumer)
+LoadActor: Any = ray.remote(Load)
 LastingLoadActor: Any = ray.remote(LastingLoad)
 RelayActor: Any = ray.remote(Relay)
 SourceActor: Any = ray.remote(Source)

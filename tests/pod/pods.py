@@ -6,10 +6,12 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -18,7 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from echannel_ray.actors import bootstrap
 from tests.clusters import kill, wait_until
 
 READY_SECONDS = 90.0
@@ -142,3 +147,70 @@ def ray_start(*more: str) -> tuple[str, ...]:
     """Ray's start command, as small as it gets."""
     small = ("--num-cpus=8", "--object-store-memory=100000000", "--dashboard-agent-listen-port=0")
     return (sys.executable, "-m", "tests.pod.joining", "start", "--block", *small, *_NO_PORT_RANGE, *more)
+
+
+class Pods:
+    """A head, and workers that join it."""
+
+    def __init__(self, environment: Mapping[str, str], heads_environment: Mapping[str, str] | None = None) -> None:
+        # Ray's own drain has nothing to wait for here.
+        self._environment = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "1", **environment}
+        self._heads_environment = heads_environment or {}
+        self.directory = Path(tempfile.mkdtemp())
+        self.port = free_port()
+        self._pods: list[Pod] = []
+        self.head = self.start_head()
+
+    @property
+    def address(self) -> str:
+        """For `ray.init`."""
+        return f"127.0.0.1:{self.port}"
+
+    def start_head(self) -> Pod:
+        """The head; where there was one, another one in its place."""
+        head = ray_start(
+            "--head",
+            f"--port={self.port}",
+            "--include-dashboard=false",
+            f"--ray-client-server-port={free_port()}",
+            # Another one each time, as in a pod that is new: Ray refuses a port that it finds in the old one.
+            f"--temp-dir={self.directory / f'r{len(self._pods)}'}",
+        )
+        self.head = self._start("head", head, self._heads_environment)
+        return self.head
+
+    def start_worker(self) -> Pod:
+        """One more worker. As KubeRay has it: a shell's text, in the environment."""
+        made = "ulimit -n 4096; " + " ".join(ray_start(f"--address={self.address}"))
+        return self._start("worker", (), {"KUBERAY_GEN_RAY_START_CMD": made})
+
+    def _start(self, name: str, command: tuple[str, ...], environment: Mapping[str, str]) -> Pod:
+        own = self.directory / f"{name}{len(self._pods)}"
+        pod = Pod(own, *command, environment={**self._environment, **environment})
+        self._pods.append(pod)
+        return pod
+
+    def clear(self) -> None:
+        """End all of it."""
+        ray.shutdown()
+        for pod in self._pods:
+            pod.clear()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def on(node_id: str) -> dict[str, Any]:
+    """Options that place an actor on a node."""
+    strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    return {"scheduling_strategy": strategy, "num_cpus": 0, "max_concurrency": 8}
+
+
+def head_and_others(others: int = 1) -> list[str]:
+    """The ids of Ray's nodes, the head's first, when there are so many."""
+    head = bootstrap.head_node_id()
+    assert head is not None
+
+    def found() -> list[str]:
+        return [node["NodeID"] for node in bootstrap.ray_nodes() if node["Alive"] and node["NodeID"] != head]
+
+    wait_until(lambda: len(found()) == others)  # a raylet answers a moment before it is one of the GCS's nodes
+    return [head, *found()]

@@ -2,74 +2,29 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import echannel_ray as ec
-from echannel_ray.actors import bootstrap
 from echannel_ray.models import Status
 from echannel_ray.overview.reading import read_status
 from tests.clusters import wait_until
 from tests.faults.scene import kill, stopped
 from tests.pod.parties import ConsumerActor, LastingLoadActor, RelayActor, SinkActor, SourceActor
-from tests.pod.pods import Pod, drain, free_port, ray_start
+from tests.pod.pods import Pod, Pods, drain, head_and_others, on
 
 NAMESPACE = "pods"
-# A worker whose head is gone waits a minute for another one.
-ENVIRONMENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5", "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "1"}
-
-
-class Pods:
-    """A head, and workers that join it."""
-
-    def __init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp())
-        self.port = free_port()
-        self._pods: list[Pod] = []
-        self.head = self.start_head()
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def start_head(self) -> Pod:
-        head = ray_start(
-            "--head", f"--port={self.port}", "--include-dashboard=false", f"--ray-client-server-port={free_port()}",
-            f"--temp-dir={self.directory / 'r'}",        )  # fmt: skip
-        self.head = self._start("head", head)
-        return self.head
-
-    def start_worker(self) -> Pod:
-        # As KubeRay has it: a shell's text, in the environment.
-        made = "ulimit -n 4096; " + " ".join(ray_start(f"--address={self.address}"))
-        return self._start("worker", (), {"KUBERAY_GEN_RAY_START_CMD": made})
-
-    def _start(self, name: str, command: tuple[str, ...], environment: dict[str, str] | None = None) -> Pod:
-        pod = Pod(
-            self.directory / f"{name}{len(self._pods)}", *command, environment={**ENVIRONMENT, **(environment or {})}
-        )
-        self._pods.append(pod)
-        return pod
-
-    def clear(self) -> None:
-        ray.shutdown()
-        for pod in self._pods:
-            pod.clear()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
 def pods() -> Iterator[Pods]:
-    running = Pods()
+    # A worker whose head is gone waits a minute for another one.
+    running = Pods({"RAY_gcs_rpc_server_reconnect_timeout_s": "5"})
     try:
         yield running
     finally:
@@ -85,26 +40,6 @@ def worker(pods: Pods) -> Pod:
     joining.wait_ready()
     ray.init(pods.address, log_to_driver=False)
     return joining
-
-
-def on(node_id: str) -> dict[str, Any]:
-    return {
-        "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False),
-        "num_cpus": 0,
-        "max_concurrency": 8,
-    }
-
-
-def head_and_worker() -> tuple[str, str]:
-    head = bootstrap.head_node_id()
-    assert head is not None
-
-    def others() -> list[str]:
-        return [node["NodeID"] for node in bootstrap.ray_nodes() if node["Alive"] and node["NodeID"] != head]
-
-    wait_until(others)  # a raylet answers a moment before it is one of the GCS's nodes
-    (other,) = others()
-    return head, other
 
 
 def has_come(reader: Any, channel: str, number: int, count: int) -> bool:
@@ -127,14 +62,14 @@ def concentrator_of(node_id: str) -> Any:
 @pytest.fixture(scope="module")
 def consumer(worker: Pod) -> Any:
     """At the head, of what loads at the worker publish."""
-    head, _ = head_and_worker()
+    head, _ = head_and_others()
     actor = ConsumerActor.options(**on(head)).remote(NAMESPACE)
     ray.get(actor.subscribe.remote("plain"), timeout=120)
     return actor
 
 
 def test_a_pod_is_ready_while_all_that_runs_in_it_answers(pods: Pods, worker: Pod, consumer: Any):
-    _, other = head_and_worker()
+    _, other = head_and_others()
     probe = ConsumerActor.options(**on(other)).remote(NAMESPACE)  # so that the worker has a concentrator
     ray.get(probe.subscribe.remote("plain"), timeout=120)
     wait_until(lambda: not pods.head.problems() and not worker.problems())
@@ -171,7 +106,7 @@ def test_a_raylet_that_hangs_is_seen(worker: Pod):
 
 
 def test_a_worker_that_ends_under_load_loses_nothing(pods: Pods, worker: Pod, consumer: Any):
-    head, other = head_and_worker()
+    head, other = head_and_others()
     notes = {name: pods.directory / name for name in ("plain", "kept")}
     kept = ConsumerActor.options(**on(head)).remote(NAMESPACE)
     make = ray.remote(num_cpus=0)(lambda: ec.channel("kept", namespace=NAMESPACE, retain=ec.Retention()).name)
@@ -232,7 +167,7 @@ def test_a_head_that_is_started_again_serves_anew(pods: Pods, worker: Pod):
     third = pods.start_worker()
     third.wait_ready()
     ray.init(pods.address, log_to_driver=False)
-    here, other = head_and_worker()
+    here, other = head_and_others()
     consumer = ConsumerActor.options(**on(here)).remote(NAMESPACE)
     ray.get(consumer.subscribe.remote("plain"), timeout=120)
     note = pods.directory / "again"
