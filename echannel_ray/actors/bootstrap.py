@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from echannel_ray.errors import Disconnected, EChannelError, VersionMismatch
@@ -91,7 +91,8 @@ class _Attempts:
             if isinstance(error.cause, EChannelError):
                 raise error.cause from None
             raise error
-        if not isinstance(error, RayActorError | LookupError):
+        # Unschedulable is one that was pinned to a head of which another node has taken the place.
+        if not isinstance(error, RayActorError | ActorUnschedulableError | LookupError):
             raise error
         if "No module named 'echannel_ray'" in str(error):
             raise Disconnected(

@@ -20,6 +20,7 @@ from echannel_ray.actors.metrics import Metrics, start_metrics
 from echannel_ray.actors.peers import PEER_TIMEOUT_SECONDS, Peers, greeting
 from echannel_ray.actors.registry import Registry
 from echannel_ray.actors.remembered import forget_gateway
+from echannel_ray.actors.restoring import Restoring
 from echannel_ray.actors.storage import SOCKET_NAME, Storage
 from echannel_ray.actors.wallet import Wallet
 from echannel_ray.ids import WIRE_VERSION, node_number
@@ -86,6 +87,7 @@ class Concentrator:
         self._draining = Draining(self, self._withdraw)
         self._unreported: set[int] = set()  # endpoints that have gone, which not all managers know yet
         answers: dict[str, Callable[..., Awaitable[Any]]] = {"health": self.health, "drain": self.drain}
+        self._restoring: asyncio.Task[None] | None = None
         self._door = open_actors_door(concentrator_name(namespace, self.node), answers, self._door_answered)
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
         self._in_background(self._start())
@@ -117,6 +119,9 @@ class Concentrator:
         self._serving.set()
         self._in_background(self._watch())
         self._in_background(self._watch_credentials(self._wallet))
+        self._restoring = self._loop.create_task(
+            Restoring(self._namespace, self._manager_names, self._wallet.renew).run()
+        )
         self._in_background(asyncio.to_thread(self._storage.recover))
         await asyncio.to_thread(sweep, self._directory_path)
 
@@ -427,6 +432,8 @@ class Concentrator:
         forget_gateway(self._namespace, self._node)
 
     async def _close(self, farewell: bytes, is_stopped: bool = False) -> None:
+        if self._restoring is not None:
+            self._restoring.cancel()  # what ends now must not be made again
         await asyncio.to_thread(self._storage.close, is_stopped)
         await asyncio.to_thread(self._hub.stop, farewell)
         for endpoint in [*self._pids]:
@@ -522,6 +529,9 @@ class Concentrator:
         await ray.get_runtime_context().current_actor.retire.remote()
 
     # ---- asking ----
+
+    def _manager_names(self) -> tuple[str, ...]:
+        return self._peers.directory.managers if self._peers.directory is not None else ()
 
     async def _managers(self) -> tuple[str, ...]:
         await self._serving.wait()

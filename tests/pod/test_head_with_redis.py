@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import ray
 
+from echannel_ray.actors import bootstrap
 from echannel_ray.overview.reading import read_status
 from tests.clusters import wait_until
 from tests.faults.scene import check_all_arrived, seconds_until_flowing
@@ -80,9 +81,11 @@ def test_workers_go_on_without_the_head_and_are_served_by_the_next(pods: Pods):
     consumer, load = again("consumer"), again("load")
     assert ray.get(consumer.progress.remote("events"), timeout=60)[1] > before, "events flowed without a head"
     seconds_until_flowing({1: load}, [consumer], "events")
-    newcomer = ConsumerActor.options(**on(second)).remote(NAMESPACE)
-    ray.get(newcomer.subscribe.remote("events"), timeout=120)
-    seconds_until_flowing({1: load}, [consumer, newcomer], "events")
+    # At the new head too, so that its concentrator has to be let in by those who knew another name server.
+    wait_until(lambda: bootstrap.head_node_id() not in (None, head))  # Ray has noticed that the former one is dead
+    newcomers = [ConsumerActor.options(**on(node)).remote(NAMESPACE) for node in (second, head_and_others(2)[0])]
+    ray.get([newcomer.subscribe.remote("events") for newcomer in newcomers], timeout=60)
+    seconds_until_flowing({1: load}, [consumer, *newcomers], "events", 60)
     check_all_arrived({1: load}, [consumer], "events")
     status = read_status(NAMESPACE)
     assert {each.node_id for each in status.concentrators} >= {first, second}
