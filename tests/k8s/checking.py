@@ -22,6 +22,7 @@ Check = Callable[[list[Document]], Iterator[str]]
 _UNITS = {"": 1, "m": 0.001, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 _LONGEST_TMPDIR = 20  # with it begin the paths of Unix sockets, which have 107 bytes at most
 _TO_END = 60.0
+_RAY_LOGS = 60  # files that Ray writes to on a node: its own, and three for each worker
 _SECRET_NAME = re.compile(r"(?i)token|password|secret|credential|_key$")
 _KEPT_OUT = re.compile(r"-----BEGIN|[A-Za-z0-9+/_-]{43,}={0,2}$")
 _IMAGE = re.compile(r"(?P<name>[a-z0-9.:/_-]+?):(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]*)")
@@ -183,6 +184,23 @@ def volumes_fit(documents: list[Document]) -> Iterator[str]:
         (shared,) = [each for each in group["template"]["spec"]["volumes"] if each["name"] == "shared-mem"]
         if int(group["rayStartParams"]["object-store-memory"]) > quantity(shared["emptyDir"]["sizeLimit"]):
             yield "an object store does not fit into /dev/shm"
+
+
+def logs_of_ray_have_room(documents: list[Document]) -> Iterator[str]:
+    """Each of Ray's processes has its logs, workers too; without these variables those have no end."""
+    for name, pod in all_pods(documents):
+        volumes = {each["name"]: each.get("emptyDir", {}) for each in pod.get("volumes", [])}
+        for container in containers({"spec": pod}):
+            if container["name"] not in ("ray-head", "ray-worker", "ray-node", "autoscaler"):
+                continue
+            told = {each["name"]: each.get("value") for each in container["env"]}
+            if not {"RAY_ROTATION_MAX_BYTES", "RAY_ROTATION_BACKUP_COUNT"} <= told.keys():
+                yield f"{container['name']} of {name} has logs without bounds"
+                continue
+            mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+            room = quantity(volumes[mounts.get("/tmp/ray", mounts.get("/tmp"))]["sizeLimit"])
+            if int(told["RAY_ROTATION_MAX_BYTES"]) * (int(told["RAY_ROTATION_BACKUP_COUNT"]) + 1) * _RAY_LOGS > room:
+                yield f"{container['name']} of {name} has no room for the logs of Ray"
 
 
 def temporary_files_are_shared(documents: list[Document]) -> Iterator[str]:

@@ -57,6 +57,13 @@ def test_alerts_ask_for_what_there_is(alert):
     assert all(re.search(rf"\b{label}\b", alert["expr"]) or label in ("pod", "node") for label in used)
 
 
+def test_alerts_tell_clusters_apart():
+    """One Prometheus may watch several, as while one is drained to the next."""
+    ours = [alert for alert in alerts() if "ray_" in alert["expr"]]
+    assert len(ours) > 5
+    assert [alert["alert"] for alert in ours if "by (namespace" not in alert["expr"]] == []
+
+
 def test_alerts_and_the_runbook_have_the_same_entries():
     named = [alert["alert"] for alert in alerts()]
     section = RUNBOOK.partition("\n## Alerts\n")[2].partition("\n## ")[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.k8s.operating import pods_of, refusals
-from tests.k8s.rendered import OVERLAYS, changed, manifests, of_kind, only
+from tests.k8s.rendered import OVERLAYS, changed, manifests, of_kind, only, selects
 
 WORKER = "spec/workerGroupSpecs/0"
 HEAD = "spec/headGroupSpec"
@@ -160,3 +160,16 @@ def test_a_volume_that_the_operator_would_add_is_found():
     broken = changed(only(manifests("dev"), "RayCluster"), f"{pod}/containers/0/volumeMounts/2/mountPath", "/dev/other")
     broken = changed(broken, f"{pod}/volumes/2/name", "other")
     assert any("without a limit in workers: ['shared-mem']" in each for each in replaced(broken))
+
+
+@pytest.mark.parametrize("name", ["kuberay", "kuberay-operator"], ids=["kustomize", "helm"])
+def test_the_operator_may_ask_the_dashboard_however_it_was_installed(name):
+    """Its name differs, and pods of clusters have one of the two as well."""
+    labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/component": "kuberay-operator"}
+    of_a_cluster = {"app.kubernetes.io/name": "kuberay", "app.kubernetes.io/created-by": "kuberay-operator"}
+    policy = only(manifests("production"), "NetworkPolicy", "echannel-head")["spec"]
+    (rule,) = policy["ingress"]
+    (peer,) = rule["from"]
+    assert selects(peer["podSelector"], labels)
+    assert not selects(peer["podSelector"], of_a_cluster)
+    assert rule["ports"] == [{"protocol": "TCP", "port": 8265}]

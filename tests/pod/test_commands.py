@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 import shutil
 import signal
 import socket
@@ -156,6 +159,17 @@ def test_the_probes_say_that_nothing_is_there_yet_and_other_paths_are_none(here:
         assert pod.problems() == ["Ray has not started its raylet yet"]
         assert pod.ask("/healthz")[1]["alive"] is True
         assert pod.ask("/metrics")[0] == 404
+
+
+def test_what_the_runbook_says_shows_the_problems(here: Path):
+    page = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+    (line,) = re.findall(r"^    kubectl exec POD -- (python .*8470.*)$", page, re.MULTILINE)
+    with running(here, "sleep", "600") as pod:
+        pod.ask("/healthz")
+        _, *command = shlex.split(line.replace("8470", pod.url.rpartition(":")[2]))
+        shown = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=30)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert json.loads(shown.stdout)["problems"] == ["Ray has not started its raylet yet"]
 
 
 def test_drain_without_anything_to_drain_returns_and_the_pod_is_not_ready_any_more(here: Path):
