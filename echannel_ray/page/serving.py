@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -17,6 +16,7 @@ from aiohttp import web
 
 from echannel_ray.errors import EChannelError
 from echannel_ray.page.access import Access, new_token, token_from
+from echannel_ray.page.certificate import Certificate
 from echannel_ray.page.looking import Telescope
 from echannel_ray.page.server import Page
 
@@ -45,7 +45,8 @@ def serve(wanted: Wanted, started: Callable[[str, bool], None]) -> None:
 async def _serve(wanted: Wanted, started: Callable[[str, bool], None]) -> int:
     given = token_from(os.environ)
     token = given or new_token()
-    tls = _tls(wanted)
+    certificate = Certificate(wanted.certificate, wanted.key) if wanted.certificate is not None else None
+    tls = certificate.context if certificate is not None else None
     page = Page(
         Access(token, [*wanted.allowed_hosts, wanted.host]),
         Telescope(wanted.namespace, wanted.address),
@@ -65,8 +66,13 @@ async def _serve(wanted: Wanted, started: Callable[[str, bool], None]) -> int:
         host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
         url = f"{'http' if tls is None else 'https'}://{host}:{port}/"
         ended = _ended()
+        renewing = asyncio.create_task(certificate.stay()) if certificate is not None else None
         started(url if given else f"{url}?{urlencode({'token': token})}", tls is None and not _is_loopback(wanted.host))
-        return await ended
+        try:
+            return await ended
+        finally:
+            if renewing is not None:
+                renewing.cancel()
     finally:
         await runner.cleanup()
 
@@ -83,17 +89,6 @@ def _ended() -> asyncio.Future[int]:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end, number)
     return ended
-
-
-def _tls(wanted: Wanted) -> ssl.SSLContext | None:
-    if wanted.certificate is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(wanted.certificate, wanted.key)
-    except (OSError, ssl.SSLError) as error:
-        raise EChannelError(f"the certificate and key in {wanted.certificate} can't be used: {error}") from error
-    return context
 
 
 def _is_loopback(host: str) -> bool:

@@ -142,6 +142,9 @@ def test_certificates_are_what_concentrators_and_the_page_need():
         if not spec.get("isCA"):
             assert hours(spec["renewBefore"]) > 5 * 24, name
     assert issuers["echannel-authority"]["ca"]["secretName"] == certificates["echannel-authority"]["secretName"]
+    page = containers(only(documents, "Deployment", "echannel-page")["spec"]["template"])[-1]
+    (names,) = [each["value"] for each in page["env"] if each["name"] == "ECHANNEL_PAGE_HOSTS"]
+    assert names.split() == certificates["echannel-page"]["dnsNames"]
     # Peers know each other by a name that all certificates have, and each is client and server.
     assert certificates["echannel-nodes"]["dnsNames"]
     assert {"client auth", "server auth"} <= set(certificates["echannel-nodes"]["usages"])

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import datetime
 import http.client
+import os
+import signal
 import ssl
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-from echannel_ray.page.serving import _is_loopback
+from echannel_ray.page import certificate as certificates
+from echannel_ray.page.serving import Wanted, _is_loopback, _serve
 from tests.cli.commands import start
+from tests.clusters import wait_until
+from tests.page.certificates import write
 
 NOBODY = ("--address", "127.0.0.1:1", "--port", "0")
 
@@ -38,25 +39,10 @@ def serving(*arguments):
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A certificate of this machine, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
     folder = tmp_path_factory.mktemp("tls")
-    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    encoding = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "key.pem").write_bytes(key.private_bytes(*encoding))
-    return folder / "cert.pem", folder / "key.pem"
+    files = folder / "cert.pem", folder / "key.pem"
+    write(files, "localhost")
+    return files
 
 
 def get(connection, path):
@@ -93,6 +79,28 @@ def test_tls(certificate):
         trusting = ssl.create_default_context(cafile=chain)
         connection = http.client.HTTPSConnection("localhost", url.port, context=trusting, timeout=30)
         assert "Secure" in get(connection, f"/?{url.query}").headers["Set-Cookie"]
+
+
+def test_a_certificate_that_is_renewed_is_taken_up_while_it_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setenv("ECHANNEL_PAGE_TOKEN", "a token that nobody guesses")
+    files = tmp_path / "tls.crt", tmp_path / "tls.key"
+    write(files, "localhost")
+
+    async def run():
+        url = asyncio.get_running_loop().create_future()
+        wanted = Wanted("default", "127.0.0.1:1", "127.0.0.1", 0, (), *files)
+        serving = asyncio.create_task(_serve(wanted, lambda at, _: url.set_result(at)))
+        address = ("127.0.0.1", urlsplit(await url).port)
+        try:
+            first = await asyncio.to_thread(ssl.get_server_certificate, address)
+            write(files, "localhost")
+            await asyncio.to_thread(wait_until, lambda: ssl.get_server_certificate(address) != first)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert await serving == signal.SIGTERM
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
