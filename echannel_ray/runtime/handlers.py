@@ -20,7 +20,6 @@ from echannel_ray.runtime.mailbox import (
     Mailbox,
     PeriodDue,
     Told,
-    error_of,
     is_sample,
     receiver_of,
     unreadable,
@@ -44,7 +43,8 @@ class FunctionMailbox(Mailbox):
         self._mutex = threading.Lock()
         self.runner = 0  # the thread that is in the handler
         self._events: Iterator[Any] | None = None  # of the run that is being handled, those that have their turn yet
-        # How many it has (where it has several), for how many events each stands, and the counters when it began.
+        # How many it has (where it has several), for how many events each stands, and the counters when it began: of
+        # what was handled, and of what was not.
         self._run: tuple[int, int, int, int] | None = None
         self._cut: list[Any] = []  # those that `close` took away from it
 
@@ -67,11 +67,11 @@ class FunctionMailbox(Mailbox):
         run, events, handled = self._run, self._events, self.counters.handled
         if run is None or events is None or self._cut:
             return handled
-        count, weight, handled_before, failed_before = run
+        count, weight, handled_before, others_before = run
         if handled != handled_before:  # the run has just been counted
             return handled
         begun = count - length_hint(events)
-        return handled + max(0, (begun - 1) * weight - (self.counters.failed - failed_before))
+        return handled + max(0, (begun - 1) * weight - (self._not_handled() - others_before))
 
     def notify(self) -> None:
         """See `Mailbox`."""
@@ -168,10 +168,10 @@ class FunctionMailbox(Mailbox):
         is_sampled = is_sample(item.first, count)
         began = time.time() if is_sampled else 0.0
         if count > 1:
-            self._run = (count, weight, self.counters.handled, self.counters.failed)
+            self._run = (count, weight, self.counters.handled, self._not_handled())
         if self.closed:  # it may have looked for `_events` before they were there
             self._cut.extend(events)
-        failures = 0
+        failures, told = 0, self.counters.told
         last_failure: BaseException | None = None
         while True:
             try:
@@ -187,7 +187,8 @@ class FunctionMailbox(Mailbox):
                 self.failed(error, weight)
                 continue
             break
-        self.counters.handled += (count - failures - len(self._cut)) * weight
+        told = self.counters.told - told
+        self.counters.handled += (count - failures - told - len(self._cut)) * weight
         self._run = self._events = None
         if self._cut:
             self.let_go(item, (count - len(self._cut)) * weight)
@@ -201,9 +202,12 @@ class FunctionMailbox(Mailbox):
         if type(event) is Undecodable:
             raise unreadable(event)
         if type(event) is Notice:
-            self.report(error_of(event))
+            self.report(self.told(event))
         else:
             handler(event)
+
+    def _not_handled(self) -> int:
+        return self.counters.failed + self.counters.told
 
 
 class CoroutineMailbox(Mailbox):
@@ -349,8 +353,9 @@ class CoroutineMailbox(Mailbox):
             if type(event) is Undecodable:
                 raise unreadable(event)
             if type(event) is Notice:
-                self.report(error_of(event))
-            elif turn in self.demodulators:
+                self.report(self.told(event))
+                return None
+            if turn in self.demodulators:
                 for each in self.demodulators[turn].receive(event) or ():
                     await self._handler(each)
             else:

@@ -134,10 +134,16 @@ def producer_name(endpoint: int, stream: int) -> str:
 class Counters:
     """What `Subscription.stats()` tells."""
 
-    __slots__ = ("dropped", "failed", "handled", "received")
+    __slots__ = ("arrived", "dropped", "failed", "handled", "told")
 
     def __init__(self) -> None:
-        self.received = self.handled = self.failed = self.dropped = 0
+        self.arrived = self.handled = self.failed = self.dropped = 0
+        self.told = 0  # of what has arrived: errors of modulators, in the places of events
+
+    @property
+    def received(self) -> int:
+        """Events that have arrived."""
+        return self.arrived - self.told
 
 
 class Mailbox:
@@ -208,9 +214,9 @@ class Mailbox:
         """Something has arrived; called under the endpoint's lock, in order."""
         # Counted before it can be taken: who handles it must not find that less has arrived than is handled.
         if isinstance(item, Delivered):
-            self.counters.received += len(item.events)
+            self.counters.arrived += len(item.events)
         elif isinstance(item, LocalEvent):
-            self.counters.received += item.records
+            self.counters.arrived += item.records
             with self._queue_lock:
                 self.local_pending += item.records
         self.queue.append(item)
@@ -266,7 +272,7 @@ class Mailbox:
             else:
                 del queue[i]
             self.local_pending -= 1
-        self.counters.received -= 1
+        self.counters.arrived -= 1
         if item.delivery is not None:
             # Not here: that takes the endpoint's lock.
             self.endpoint.crew.submit(Errand(item.delivery.local_result, None, False))
@@ -413,6 +419,11 @@ class Mailbox:
                 self.on_error(error)
         except BaseException as trouble:  # the user's function, `sys.exit()` included: that is not to end the thread
             self._log("on_error of a subscription failed", trouble)
+
+    def told(self, notice: Notice) -> EChannelError:
+        """What a notice tells. It is no event: nobody has handled it, and nothing waits for that."""
+        self.counters.told += 1
+        return error_of(notice)
 
     def failed(self, error: BaseException, count: int = 1) -> None:
         """A handler raised, or an event could not be read."""

@@ -23,7 +23,6 @@ from echannel_ray.runtime.mailbox import (
     Message,
     PeriodDue,
     Told,
-    error_of,
     is_sample,
     unreadable,
 )
@@ -185,7 +184,7 @@ class PullMailbox(Mailbox):
             failure = unreadable(event)
             self.counters.failed += self._weight
         elif type(event) is Notice:
-            failure, told = None, _Raised(error_of(event))
+            failure, told = None, _Raised(self.told(event))
         else:
             failure = self._receive(self.message_of(item, index, event, self._weight), item.turn, self._weight)
         is_last = self._next == len(self._given)

@@ -763,6 +763,27 @@ def test_one_that_raises_is_restarted_and_then_removed(near, channel, tier):
         assert inbox.wait(6)[-1] == 20
 
 
+@pytest.mark.parametrize("way", ["function", "coroutine", "pull"])
+def test_what_is_told_of_one_that_raises_counts_as_no_event(near, channel, way):
+    inbox, errors = Inbox(), Inbox()
+
+    async def awaited(event):
+        inbox(event)
+
+    handler = {"function": inbox, "coroutine": awaited, "pull": None}[way]
+    ask(near, produce, channel)
+    with channel.subscribe(handler, modulator=modulators.Raising([2]), on_error=errors, tier="inline") as eager:
+        ask(near, publish, [*range(100)])
+        passed = [each for each in range(100) if each != 2]
+        assert ([eager.get(timeout=SOON) for _ in passed] if handler is None else inbox.wait(99)) == passed
+        assert [type(each) for each in errors.wait(1)] == [ec.ModulatorFailed]
+        eager.drain(timeout=SOON)
+        stats = eager.stats()
+        assert (stats.received, stats.handled, stats.failed, stats.pending) == (99, 99, 0, 0)
+        (derived,) = channel.stats().derived.values()
+        assert (derived.events_out, derived.events_delivered, derived.consumer_lag_events) == (99, 99, 0)
+
+
 def test_the_same_one_is_installed_anew_by_a_reset(near, channel, tier):
     inbox, errors = Inbox(), Inbox()
     ask(near, produce, channel)
