@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from echannel_ray.cli.tables import counted, short, type_name
-from echannel_ray.cli.texts import cell, console, plain_table
+from echannel_ray.cli.texts import UNKNOWN, cell, console, plain_table
 from echannel_ray.overview.details import ChannelDetails
 
 
@@ -32,7 +32,7 @@ def print_details(details: ChannelDetails) -> None:
 def seconds_text(seconds: float | None) -> str:
     """A latency for people."""
     if seconds is None:
-        return "-"
+        return UNKNOWN
     return (
         f"{seconds * 1e6:.0f} µs"
         if seconds < 1e-3
@@ -55,21 +55,19 @@ def _is(details: ChannelDetails) -> Iterator[tuple[str, str]]:
     limits = decimal(retention["max_bytes"])
     if retention["max_age_seconds"] is not None:
         limits += f", {retention['max_age_seconds']:g} s"
-    holds = (
-        f"{details.retained_events:,} events ({decimal(details.retained_bytes)}) in {counted(len(details.logs), 'log')}"
-    )
+    holds = f"{counted(details.retained_events, 'event')} ({decimal(details.retained_bytes)}) in {counted(len(details.logs), 'log')}"
     yield "retention", f"{'on disk' if retention['disk'] else 'in memory'}, up to {limits}; holds {holds}"
     if details.staged_bytes:
         yield "staged", decimal(details.staged_bytes)
 
 
 def _has_done(details: ChannelDetails) -> Iterator[tuple[str, str]]:
-    yield "published", f"{details.events_published:,} events, {decimal(details.bytes_published)}"
-    yield "delivered", f"{details.events_delivered:,} events"
+    yield "published", f"{counted(details.events_published, 'event')}, {decimal(details.bytes_published)}"
+    yield "delivered", counted(details.events_delivered, "event")
     if details.events_failed:
-        yield "failed", f"{details.events_failed:,} events, whose handlers raised"
+        yield "failed", f"{counted(details.events_failed, 'event')}, whose handlers raised"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(details.dropped.items()))
-    yield "dropped", f"{details.events_dropped:,} events" + (f" ({reasons})" if reasons else "")
+    yield "dropped", counted(details.events_dropped, "event") + (f" ({reasons})" if reasons else "")
     yield "between nodes", f"{decimal(details.bytes_between_nodes)}"
     degrees = [f"{degree:,.0f}" for degree in sorted(details.packing_degree.values())]
     of_late = f"; of late with {' to '.join(dict.fromkeys((degrees[0], degrees[-1])))} in each" if degrees else ""
@@ -79,7 +77,7 @@ def _has_done(details: ChannelDetails) -> Iterator[tuple[str, str]]:
 
 
 def _has_to_do(details: ChannelDetails) -> Iterator[tuple[str, str]]:
-    yield "lag", f"{details.consumer_lag_events:,} events not handled, {details.queue_depth:,} in queues"
+    yield "lag", f"{counted(details.consumer_lag_events, 'event')} not handled, {details.queue_depth:,} in queues"
     if details.blocked_producers:
         waited = seconds_text(details.blocked_milliseconds / 1000)
         yield "waiting", f"{counted(details.blocked_producers, 'producer')} in publish; {waited} in all so far"
@@ -100,7 +98,7 @@ def _groups(details: ChannelDetails) -> Table:
     for group in details.groups:
         members = ", ".join(f"{short(node)}: {count}" for node, count in sorted(group.members.items()))
         lag = details.lag.get(group.name)
-        table.add_row(cell(group.name), cell(group.channel), members, "-" if lag is None else f"{lag:,}")
+        table.add_row(cell(group.name), cell(group.channel), members, UNKNOWN if lag is None else f"{lag:,}")
     known = {group.name for group in details.groups}
     for name, lag in sorted(details.lag.items()):
         if name not in known:  # a log remembers groups that nobody is in now

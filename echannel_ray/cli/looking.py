@@ -101,8 +101,8 @@ def top(
     """Show the busiest channels live, until Ctrl-C: rates, lag, drops.
 
     On a terminal they take the screen, elsewhere tables follow each other. Yellow is a channel whose producers wait for
-    a consumer. With --json, a line with a document for each interval: the rates are of that interval, lag_events and
-    dropped_events are what there is at its end.
+    a consumer. With --json, a line with a document for each interval: rates and latency are of that interval (null is
+    unknown: a channel is new, or did not tell all), lag_events and dropped_events are what there is at its end.
     """
     with exit_codes():
         check_names(namespace)

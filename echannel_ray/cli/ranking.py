@@ -18,9 +18,9 @@ from rich.text import Text
 
 from echannel_ray.cli.details import seconds_text
 from echannel_ray.cli.tables import counted
-from echannel_ray.cli.texts import cell, console, plain_table
+from echannel_ray.cli.texts import UNKNOWN, cell, console, plain_table
 from echannel_ray.models import ChannelStats
-from echannel_ray.overview.rates import ChannelRates, rates_between
+from echannel_ray.overview.rates import Meter
 from echannel_ray.overview.reading import read_channels
 from echannel_ray.overview.topology import with_derived
 
@@ -32,19 +32,19 @@ _GAP = 2
 
 
 class Row(BaseModel):
-    """One channel, or one that is derived."""
+    """One channel, or one that is derived. None is unknown: it is new, or some of its counters were missing."""
 
     channel: str
     producers: int
     consumers: int
-    published_per_second: float
-    delivered_per_second: float
-    dropped_per_second: float
-    bytes_per_second: float
+    published_per_second: float | None
+    delivered_per_second: float | None
+    dropped_per_second: float | None
+    bytes_per_second: float | None
     lag_events: int  # not handled yet, also by groups that read logs
     dropped_events: int  # in all
     blocked_producers: int
-    latency_p99_seconds: float | None
+    latency_p99_seconds: float | None  # of the interval
 
 
 class Ranking(BaseModel):
@@ -77,46 +77,47 @@ def top(namespace: str, order: Order, every_seconds: float, count: int | None, a
 def watch(namespace: str, order: Order, every_seconds: float, count: int | None) -> Iterator[Ranking]:
     """A ranking after each interval, without end where there is no count."""
     pause = threading.Event()
-    before, before_at = read_channels(namespace), time.monotonic()
+    meter = Meter()
+    channels, before_at = read_channels(namespace), time.monotonic()
+    ranked(channels, meter, before_at, order)
     made = 0
     while count is None or made < count:
         pause.wait(every_seconds)
-        after, after_at = read_channels(namespace), time.monotonic()
-        rates = rates_between(before, before_at, after, after_at)
-        rows = ranked(after, rates, order)
-        yield Ranking(namespace=namespace, at=time.time(), seconds=after_at - before_at, channels=rows)
-        before, before_at = after, after_at
+        channels, at = read_channels(namespace), time.monotonic()
+        rows = ranked(channels, meter, at, order)
+        yield Ranking(namespace=namespace, at=time.time(), seconds=at - before_at, channels=rows)
+        before_at = at
         made += 1
 
 
-def ranked(channels: Sequence[ChannelStats], rates: Sequence[ChannelRates], order: Order) -> list[Row]:
-    """A row for each channel and what is derived from it: what is most by this order first."""
-    rows = [
-        _row(each, rate if each is stats else rate.derived[each.channel])
-        for stats, rate in zip(channels, rates, strict=True)
-        for each in with_derived(stats)
-    ]
+def ranked(channels: Sequence[ChannelStats], meter: Meter, at: float, order: Order) -> list[Row]:
+    """A row for each channel and what is derived from it: what is most by this order first. One round of the meter."""
+    rows = [_row(each, meter, at) for stats in channels for each in with_derived(stats)]
+    meter.end_round()
     keys = {
-        "rate": lambda row: (row.published_per_second, row.delivered_per_second),
-        "lag": lambda row: (row.lag_events, row.published_per_second),
-        "drops": lambda row: (row.dropped_per_second, row.dropped_events),
+        "rate": lambda row: (row.published_per_second or 0, row.delivered_per_second or 0),
+        "lag": lambda row: (row.lag_events, row.published_per_second or 0),
+        "drops": lambda row: (row.dropped_per_second or 0, row.dropped_events),
     }
     return sorted(sorted(rows, key=lambda row: row.channel), key=keys[order], reverse=True)
 
 
-def _row(stats: ChannelStats, rates: ChannelRates) -> Row:
+def _row(stats: ChannelStats, meter: Meter, at: float) -> Row:
+    def rate(counter: str) -> float | None:
+        return meter.rate((stats.channel, counter), getattr(stats, counter), at)
+
     return Row(
         channel=stats.channel,
         producers=stats.producers,
         consumers=stats.consumers,
-        published_per_second=rates.published_per_second,
-        delivered_per_second=rates.delivered_per_second,
-        dropped_per_second=rates.dropped_per_second,
-        bytes_per_second=rates.bytes_per_second,
+        published_per_second=rate("events_published"),
+        delivered_per_second=rate("events_delivered"),
+        dropped_per_second=rate("events_dropped"),
+        bytes_per_second=rate("bytes_published"),
         lag_events=stats.consumer_lag_events + sum(stats.lag.values()),
         dropped_events=stats.events_dropped,
         blocked_producers=stats.blocked_producers,
-        latency_p99_seconds=stats.latency_p99_seconds,
+        latency_p99_seconds=meter.latencies(stats, at)[1],
     )
 
 
@@ -141,7 +142,7 @@ def _table(rows: Sequence[Row], width: int | None) -> Table:
             cell(row.channel, "yellow" if row.blocked_producers else ""),
             _rate(row.published_per_second),
             _rate(row.delivered_per_second),
-            decimal(round(row.bytes_per_second)).replace(" bytes", " B").replace(" byte", " B"),
+            _bytes(row.bytes_per_second),
             Text(f"{row.lag_events:,}", "yellow" if row.lag_events else ""),
             Text(_rate(row.dropped_per_second), "red" if row.dropped_per_second else ""),
             f"{row.dropped_events:,}",
@@ -155,5 +156,13 @@ def _table(rows: Sequence[Row], width: int | None) -> Table:
     return table
 
 
-def _rate(per_second: float) -> str:
+def _bytes(per_second: float | None) -> str:
+    if per_second is None:
+        return UNKNOWN
+    return decimal(round(per_second)).replace(" bytes", " B").replace(" byte", " B")
+
+
+def _rate(per_second: float | None) -> str:
+    if per_second is None:
+        return UNKNOWN
     return f"{per_second:,.1f}" if 0 < per_second < 10 else f"{per_second:,.0f}"

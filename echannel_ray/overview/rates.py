@@ -1,62 +1,49 @@
-"""How much a channel does in a second, from two looks at its counters."""
+"""Rates of counters, and latencies, that are read now and then. Pure: the time is an argument."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Hashable
+from typing import Final
 
-from pydantic import BaseModel, Field
+from echannel_ray.models import ChannelStats
+from echannel_ray.protocol.latencies import BOUNDS_SECONDS, quantile
 
-from echannel_ray.models import ChannelStats, NodeShare
-
-
-class Rates(BaseModel):
-    """Of a channel, or of the processes of one node on it."""
-
-    published_per_second: float = 0.0
-    delivered_per_second: float = 0.0
-    dropped_per_second: float = 0.0
-    bytes_per_second: float = 0.0  # published
+# Counters of a node that did not answer are missing from a sum, which falls, and jumps when it answers again: that is
+# no traffic. A sum that stays low for longer has lost a process, or is of another channel of that name.
+_PATIENCE_SECONDS: Final = 10.0
+_BOUNDS: Final = (*BOUNDS_SECONDS, math.inf)
 
 
-class ChannelRates(Rates):
-    """Of a channel, and what there is below it."""
+class Meter:
+    """What each of many counters grew by in a second, from one round of reading to the next."""
 
-    channel: str
-    nodes: dict[str, Rates] = Field(default_factory=dict)  # by the first 16 digits of the node's id
-    derived: dict[str, ChannelRates] = Field(default_factory=dict)  # published is what the modulators let out
+    def __init__(self) -> None:
+        self._before: dict[Hashable, tuple[float, float]] = {}
+        self._now: dict[Hashable, tuple[float, float]] = {}
 
+    def rate(self, key: Hashable, value: float, at: float) -> float | None:
+        """None where it is not known: seen for the first time, or less than it was."""
+        before = self._before.get(key)
+        if before is None or (value < before[1] and at - before[0] > _PATIENCE_SECONDS):
+            self._now[key] = (at, value)
+            return None
+        if value < before[1] or at <= before[0]:
+            self._now[key] = before
+            return None
+        self._now[key] = (at, value)
+        return (value - before[1]) / (at - before[0])
 
-def rates_between(
-    before: Sequence[ChannelStats], before_at: float, after: Sequence[ChannelStats], after_at: float
-) -> list[ChannelRates]:
-    """Of each channel of the second look, which was at `after_at` by the clock of `before_at`, in that order.
+    def latencies(self, stats: ChannelStats, at: float) -> tuple[float | None, float | None]:
+        """What half, and all but a hundredth, of the samples since the round before took at most; None without any."""
+        counts = {float(name): (name, count) for name, count in stats.latency.items()}
+        grown = {}
+        for bound in _BOUNDS:  # also those without samples, so that the first is one more
+            name, count = counts.get(bound, ("", 0))
+            rate = self.rate((stats.channel, bound), count, at) or 0.0
+            grown[name] = round(rate * 1000)  # what counts is how many there are beside the others
+        return quantile(grown, 0.5), quantile(grown, 0.99)
 
-    Where there was nothing to compare with (it is new, say, or no time has passed) nothing is known, which is 0. So is
-    the rate of a counter that went back: what closed producers had counted is gone with a manager that was restarted,
-    and a node's share with the processes that have left it.
-    """
-    known = {each.channel: each for each in before}
-    seconds = after_at - before_at
-    return [_channel(known.get(each.channel), each, seconds) for each in after]
-
-
-def _channel(before: ChannelStats | None, after: ChannelStats, seconds: float) -> ChannelRates:
-    nodes = before.nodes if before is not None else {}
-    derived = before.derived if before is not None else {}
-    return ChannelRates(
-        channel=after.channel,
-        nodes={node: _rates(nodes.get(node), share, seconds) for node, share in after.nodes.items()},
-        derived={name: _channel(derived.get(name), each, seconds) for name, each in after.derived.items()},
-        **_rates(before, after, seconds).model_dump(),
-    )
-
-
-def _rates(before: ChannelStats | NodeShare | None, after: ChannelStats | NodeShare, seconds: float) -> Rates:
-    if before is None or seconds <= 0:
-        return Rates()
-    return Rates(
-        published_per_second=max(0, after.events_published - before.events_published) / seconds,
-        delivered_per_second=max(0, after.events_delivered - before.events_delivered) / seconds,
-        dropped_per_second=max(0, after.events_dropped - before.events_dropped) / seconds,
-        bytes_per_second=max(0, after.bytes_published - before.bytes_published) / seconds,
-    )
+    def end_round(self) -> None:
+        """Forget what was not asked for in this round."""
+        self._before, self._now = self._now, {}

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final
 
 from echannel_ray.models import ChannelStats, ConcentratorPart, Manager, Part, Status
 from echannel_ray.overview.reading import ChannelLine
+from echannel_ray.overview.rates import Meter
 from echannel_ray.overview.topology import Edge as Link
 from echannel_ray.overview.topology import NodeSpot, parent_of, topology_of, with_derived
-from echannel_ray.page.metering import Meter
 from echannel_ray.page.picture import Branch, Edge, NodeRow, PartRow, Picture, Row
-from echannel_ray.protocol.latencies import BOUNDS_SECONDS, quantile
-
-_BOUNDS: Final = (*BOUNDS_SECONDS, math.inf)
 
 
 class Painter:
@@ -48,7 +43,7 @@ class Painter:
         published_rate = self._rate(own, "published", own.events_published, now)
         dropped_rate = self._rate(own, "dropped", own.events_dropped, now)
         blocked_share = self._blocked_share(own, now)
-        p50, p99 = self._latencies(own, now)
+        p50, p99 = self._meter.latencies(own, now)
         degrees = line.packing_degree.values()
         return Row(
             channel=line.channel,
@@ -67,8 +62,8 @@ class Painter:
             lag=line.consumer_lag_events,
             queue=line.queue_depth,
             group_lag=line.lag,
-            p50=p50,
-            p99=p99,
+            p50=_precise(p50),
+            p99=_precise(p99),
             packing=round(sum(degrees) / len(degrees), 1) if degrees else None,
             blocked=line.blocked_producers,
             blocked_share=blocked_share,
@@ -110,16 +105,6 @@ class Painter:
         if blocked is None or not stats.producers:
             return None
         return round(min(1.0, blocked / stats.producers), 3)
-
-    def _latencies(self, stats: ChannelStats, now: float) -> tuple[float | None, float | None]:
-        """Of the events since the round before."""
-        counts = {float(name): (name, count) for name, count in stats.latency.items()}
-        grown = {}
-        for bound in _BOUNDS:  # also those without samples, so that the first is one more
-            name, count = counts.get(bound, ("", 0))
-            rate = self._meter.rate((stats.channel, bound), count, now) or 0.0
-            grown[name] = round(rate * 1000)  # what counts is how many there are beside the others
-        return _precise(quantile(grown, 0.5)), _precise(quantile(grown, 0.99))
 
 
 def level(

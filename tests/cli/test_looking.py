@@ -97,7 +97,7 @@ def test_info(scene):
     assert "p99" in lines["latency"]
     assert lines[scene[1][:8]].split() == ["1", "0", "10", "0", "0", "0"]
     assert lines[scene[2][:8]].split() == ["0", "1", "0", "10", "0", "0"]
-    assert lines["workers"].split() == ["trades", f"{scene[2][:8]}:", "1", "-"]
+    assert lines["workers"].split() == ["trades", f"{scene[2][:8]}:", "1", "–"]
     assert " EveryNth " in text
 
 

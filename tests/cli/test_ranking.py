@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleDimensions
 
 from echannel_ray.cli.ranking import Ranking, ranked, shown
 from echannel_ray.models import ChannelStats
-from echannel_ray.overview.rates import rates_between
+from echannel_ray.overview.rates import Meter
 
 
 def stats(name, published, **others):
@@ -24,7 +24,9 @@ def ranking(order):
         stats("b", 400, derived=derived, lag={"workers": 2, "others": 5}),
         stats("c", 200, events_dropped=40, dropped={"newest": 40}),
     ]
-    return ranked(after, rates_between(before, 10.0, after, 12.0), order)
+    meter = Meter()
+    ranked(before, meter, 10.0, order)
+    return ranked(after, meter, 12.0, order)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,18 @@ def test_rates_are_of_the_interval():
     rows = {row.channel: row for row in ranking("rate")}
     assert (rows["b"].published_per_second, rows["c"].dropped_per_second, rows["c"].dropped_events) == (200, 20, 40)
     assert (rows["a"].lag_events, rows["b"].lag_events) == (3, 7)
+
+
+def test_what_is_new_or_told_less_is_unknown_and_no_peak_follows():
+    meter = Meter()
+    rounds = []
+    for at, published in enumerate([100, 200, 50, 400]):  # half of it was missing once
+        rounds.append(ranked([stats("a", published, latency={"0.001": at})], meter, at, "rate"))
+    assert [row.published_per_second for (row,) in rounds] == [None, 100, None, 100]
+    assert [row.latency_p99_seconds is not None for (row,) in rounds] == [False, True, True, True]
+    out = Console(width=80, file=io.StringIO())
+    out.print(shown(Ranking(namespace="n", at=0.0, seconds=1.0, channels=rounds[2]), "rate", None))
+    assert out.file.getvalue().splitlines()[2].split()[:4] == ["a", "–", "0", "0"]
 
 
 def test_a_screen_is_never_too_small_for_the_numbers():

@@ -1,54 +1,58 @@
-"""Rates, from two looks at counters."""
+"""Rates of counters that are read in rounds."""
 
 from __future__ import annotations
 
-from echannel_ray.models import ChannelStats, NodeShare
-from echannel_ray.overview.rates import ChannelRates, Rates, rates_between
+import pytest
+
+from echannel_ray.models import ChannelStats
+from echannel_ray.overview.rates import Meter
 
 
-def stats(channel="trades", published=0, **more):
-    return ChannelStats(channel=channel, events_published=published, **more)
+def rates_of(values, times=None):
+    """What a meter makes of a counter with these values."""
+    meter = Meter()
+    rates = []
+    for at, value in zip(times or range(len(values)), values, strict=True):
+        rates.append(meter.rate("x", value, at))
+        meter.end_round()
+    return rates
 
 
-def test_are_what_was_counted_between_the_looks_by_the_second():
-    before = stats(published=100, events_delivered=50, events_dropped=1, bytes_published=1000)
-    after = stats(published=300, events_delivered=90, events_dropped=2, bytes_published=21000)
-    assert rates_between([before], 10.0, [after], 14.0) == [
-        ChannelRates(
-            channel="trades", published_per_second=50, delivered_per_second=10, dropped_per_second=0.25,
-            bytes_per_second=5000,
-        )
-    ]  # fmt: skip
-
-
-def test_of_nodes_and_of_derived_channels():
-    name = "trades~0123456789ab"
-    before = stats(nodes={"a": NodeShare(events_published=3)}, derived={name: stats(name, 5)})
-    share = NodeShare(events_published=5, events_delivered=7)
-    after = stats(nodes={"a": share, "b": share}, derived={name: stats(name, 11, nodes={"a": share})})
-    (rates,) = rates_between([before], 0.0, [after], 2.0)
-    assert rates.nodes == {"a": Rates(published_per_second=1, delivered_per_second=3.5), "b": Rates()}
-    assert rates.derived == {name: ChannelRates(channel=name, published_per_second=3, nodes={"a": Rates()})}
-
-
-def test_counters_that_went_back_give_no_rate():
-    before = stats(published=100, nodes={"a": NodeShare(events_delivered=100)})
-    after = stats(published=5, events_delivered=5, nodes={"a": NodeShare(events_delivered=5)})
-    (rates,) = rates_between([before], 0.0, [after], 1.0)
-    assert (rates.published_per_second, rates.delivered_per_second) == (0, 5)
-    assert rates.nodes == {"a": Rates()}
-
-
-def test_of_what_is_new_nothing_is_known():
-    assert rates_between([], 0.0, [stats(published=5)], 1.0) == [ChannelRates(channel="trades")]
+def test_are_of_the_time_between_two_rounds():
+    assert rates_of([100, 300, 300], [10.0, 14.0, 15.0]) == [None, 50, 0]
 
 
 def test_in_no_time_nothing_is_known():
-    for seconds in (0.0, -1.0):
-        (rates,) = rates_between([stats(published=0)], 1.0, [stats(published=5)], 1.0 + seconds)
-        assert rates == ChannelRates(channel="trades")
+    assert rates_of([1, 2, 3], [1.0, 1.0, 3.0]) == [None, None, 1]
 
 
-def test_channels_come_as_in_the_second_look():
-    found = rates_between([stats("gone"), stats("b"), stats("a")], 0.0, [stats("a"), stats("b", 1)], 1.0)
-    assert [(each.channel, each.published_per_second) for each in found] == [("a", 0), ("b", 1)]
+def test_latencies_are_those_since_the_round_before():
+    meter = Meter()
+    found = []
+    for at, latency in enumerate([{"0.001": 1000}, {"0.001": 1000, "1": 98, "2": 2}, {"0.001": 1000, "1": 98, "2": 2}]):
+        found.append(meter.latencies(ChannelStats(channel="trades", latency=latency), at))
+        meter.end_round()
+    (before, _), (median, rare), after = found
+    assert before is None
+    assert 0.5 <= median <= 1 < rare <= 2
+    assert after == (None, None)
+
+
+def test_a_node_that_did_not_answer_makes_no_traffic():
+    missing_in_two_rounds = [100, 200, 50, 50, 400]
+    assert rates_of(missing_in_two_rounds) == [None, 100, None, None, pytest.approx(200 / 3)]
+
+
+def test_a_process_that_was_lost_for_good_is_no_longer_waited_for():
+    found = rates_of([1000 if at < 5 else 10 * at for at in range(30)])
+    assert found[4] == 0
+    assert found[8] is None
+    assert found[29] == 10
+
+
+def test_what_was_not_asked_for_is_forgotten():
+    meter = Meter()
+    meter.rate("x", 1, 1.0)
+    meter.end_round()
+    meter.end_round()
+    assert meter.rate("x", 2, 2.0) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from echannel_ray.models import ChannelStats, ConcentratorPart, Part
-from echannel_ray.page.metering import Meter
 from echannel_ray.page.painting import Painter, level
 from tests.page.made import FIRST, SECOND, line, painted, status
 
@@ -20,34 +19,6 @@ def test_rates_are_of_the_time_between_two_rounds():
         ("produces", FIRST, 100.0),
         ("consumes", SECOND, 100.0),
     ]
-
-
-def test_a_node_that_did_not_answer_makes_no_traffic():
-    meter = Meter()
-    rates = []
-    for at, value in enumerate([100, 200, 50, 50, 400]):  # half of it was missing in two rounds
-        rates.append(meter.rate("x", value, at))
-        meter.end_round()
-    assert rates == [None, 100, None, None, pytest.approx(200 / 3)]
-
-
-def test_a_process_that_was_lost_for_good_is_no_longer_waited_for():
-    meter = Meter()
-    found = {}
-    for at in range(30):
-        found[at] = meter.rate("x", 1000 if at < 5 else 10 * at, at)
-        meter.end_round()
-    assert found[4] == 0
-    assert found[8] is None
-    assert found[29] == 10
-
-
-def test_what_was_not_asked_for_is_forgotten():
-    meter = Meter()
-    meter.rate("x", 1, 1.0)
-    meter.end_round()
-    meter.end_round()
-    assert meter.rate("x", 2, 2.0) is None
 
 
 def test_latency_is_that_of_the_last_round():
