@@ -10,6 +10,7 @@ import typer
 from echannel_ray.cli.events import publish, tap
 from echannel_ray.cli.looking import channels, doctor, graph, info, status, top, tree
 from echannel_ray.cli.programs import bench, demo
+from echannel_ray.cli.revoking import revoke
 from echannel_ray.cli.serving import serve
 
 app = typer.Typer(
@@ -20,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (status, channels, info, tap, publish, top, graph, tree, doctor, bench, serve, demo):
+for command in (status, channels, info, tap, publish, top, graph, tree, doctor, revoke, bench, serve, demo):
     app.command()(command)
 
 

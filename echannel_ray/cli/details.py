@@ -55,7 +55,8 @@ def _is(details: ChannelDetails) -> Iterator[tuple[str, str]]:
     limits = decimal(retention["max_bytes"])
     if retention["max_age_seconds"] is not None:
         limits += f", {retention['max_age_seconds']:g} s"
-    holds = f"{counted(details.retained_events, 'event')} ({decimal(details.retained_bytes)}) in {counted(len(details.logs), 'log')}"
+    events, logs = counted(details.retained_events, "event"), counted(len(details.logs), "log")
+    holds = f"{events} ({decimal(details.retained_bytes)}) in {logs}"
     yield "retention", f"{'on disk' if retention['disk'] else 'in memory'}, up to {limits}; holds {holds}"
     if details.staged_bytes:
         yield "staged", decimal(details.staged_bytes)

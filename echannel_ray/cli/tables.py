@@ -34,6 +34,12 @@ def print_status(status: Status) -> None:
     for node in status.nodes:
         if node.suspected:
             out.print(f"node {short(node.node_id)} is suspected: it has been silent for more than a second")
+    for each in status.concentrators:
+        if each.refused:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(each.refused.items()))
+            out.print(
+                cell(f"node {short(each.node_id)} refused {counted(sum(each.refused.values()), 'link')}: {reasons}")
+            )
 
 
 def print_channels(channels: list[ChannelLine], namespace: str) -> None:

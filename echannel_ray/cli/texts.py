@@ -15,7 +15,7 @@ from rich.text import Text
 
 # Of a file or a pipe nobody knows the width: lines must not be folded there.
 _WIDE = 1000
-UNKNOWN = "–"  # as on the live page
+UNKNOWN = "\N{EN DASH}"  # as on the live page
 
 
 def safe(text: str) -> str:

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 from echannel_ray.actors import bootstrap
-from echannel_ray.errors import Disconnected
+from echannel_ray.errors import Disconnected, EChannelError
 from echannel_ray.ids import node_number
+from echannel_ray.models import Status
 
 _ANSWER_SECONDS = 60.0
+_WHOLE = re.compile("[0-9a-f]{16}|[0-9a-f]{56}")
+
+
+def node_meant(digits: str, status: Status) -> str:
+    """The id of the node that begins so. A whole one (or the 16 digits of it that certificates have) is taken as it is:
+    Ray forgets nodes in the end, and their keys may be good for days.
+    """
+    known = [node.node_id for node in status.nodes]
+    found = [node for node in known if digits and node.startswith(digits.lower())]
+    if len(found) > 1:
+        raise EChannelError(f"{len(found)} nodes begin with {digits!r}: give more digits of the one that is meant")
+    if not found and not _WHOLE.fullmatch(digits.lower()):
+        listed = ", ".join(node[:16] for node in known)
+        raise EChannelError(
+            f"there is no node {digits!r}: Ray knows {listed}; of one that it has forgotten, give 16 digits"
+        )
+    meant = found[0] if found else digits.lower()
+    for each in status.concentrators:
+        if each.node_id == meant and each.certificate is not None and each.certificate.source == "mounted":
+            raise EChannelError(
+                f"the certificate of node {meant[:16]} is mounted, not issued by the namespace: have whoever signed it "
+                "revoke it, and put the new list on all nodes as ca.crl"
+            )
+    return meant
 
 
 def revoke(namespace: str, ray_node_id: str) -> None:

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from echannel_ray.models import ChannelStats, ConcentratorPart, Manager, Part, Status
-from echannel_ray.overview.reading import ChannelLine
 from echannel_ray.overview.rates import Meter
+from echannel_ray.overview.reading import ChannelLine
 from echannel_ray.overview.topology import Edge as Link
 from echannel_ray.overview.topology import NodeSpot, parent_of, topology_of, with_derived
 from echannel_ray.page.picture import Branch, Edge, NodeRow, PartRow, Picture, Row

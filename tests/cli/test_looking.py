@@ -13,6 +13,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
+from echannel_ray.cli.texts import UNKNOWN
 from echannel_ray.doctor import asking
 from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.modulators import EveryNth
@@ -97,7 +98,7 @@ def test_info(scene):
     assert "p99" in lines["latency"]
     assert lines[scene[1][:8]].split() == ["1", "0", "10", "0", "0", "0"]
     assert lines[scene[2][:8]].split() == ["0", "1", "0", "10", "0", "0"]
-    assert lines["workers"].split() == ["trades", f"{scene[2][:8]}:", "1", "–"]
+    assert lines["workers"].split() == ["trades", f"{scene[2][:8]}:", "1", UNKNOWN]
     assert " EveryNth " in text
 
 

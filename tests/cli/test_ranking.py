@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console, ConsoleDimensions
 
 from echannel_ray.cli.ranking import Ranking, ranked, shown
+from echannel_ray.cli.texts import UNKNOWN
 from echannel_ray.models import ChannelStats
 from echannel_ray.overview.rates import Meter
 
@@ -52,7 +53,7 @@ def test_what_is_new_or_told_less_is_unknown_and_no_peak_follows():
     assert [row.latency_p99_seconds is not None for (row,) in rounds] == [False, True, True, True]
     out = Console(width=80, file=io.StringIO())
     out.print(shown(Ranking(namespace="n", at=0.0, seconds=1.0, channels=rounds[2]), "rate", None))
-    assert out.file.getvalue().splitlines()[2].split()[:4] == ["a", "–", "0", "0"]
+    assert out.file.getvalue().splitlines()[2].split()[:4] == ["a", UNKNOWN, "0", "0"]
 
 
 def test_a_screen_is_never_too_small_for_the_numbers():

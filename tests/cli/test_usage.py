@@ -25,8 +25,8 @@ from echannel_ray.errors import Disconnected
 from echannel_ray.overview.joining import running_ray
 from tests.cli.commands import ROOT, echannel, inside
 
-COMMANDS = ("status", "channels", "info", "tap", "publish", "top", "graph", "tree", "doctor", "serve", "demo")
-LOOKS = ("status", "channels", "info", "top", "graph", "tree")
+COMMANDS = ("status", "channels", "info", "tap", "publish", "top", "graph", "tree", "doctor", "revoke", "serve", "demo")
+LOOKS = ("status", "channels", "info", "top", "graph", "tree", "revoke")
 
 
 def test_help_lists_the_commands_and_the_exit_codes():
@@ -74,6 +74,7 @@ assert "ray" not in sys.modules, "a help has imported Ray"
         ("top", "--interval", "0"),
         ("graph", "--json", "--dot"),
         ("tree", "one", "two"),
+        ("revoke",),
     ],
 )
 def test_called_wrongly(arguments):
@@ -112,7 +113,7 @@ def test_a_process_ends_with_these_codes():
 @pytest.mark.parametrize("command", LOOKS)
 def test_without_a_ray(command, monkeypatch):
     monkeypatch.setattr(logging.getLogger("echannel_ray"), "setLevel", Mock())
-    name = ("trades",) if command == "info" else ()
+    name = ("trades",) if command in ("info", "revoke") else ()
     for address, told in (("127.0.0.1:1", "no running Ray found"), ("ray://127.0.0.1:1", "Ray Client's address")):
         failed = CliRunner().invoke(app, [command, *name, "--address", address])
         assert (failed.exit_code, failed.stdout) == (1, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
 import pytest
@@ -13,6 +14,7 @@ from echannel_ray.protocol import frames
 from echannel_ray.transport import wire
 from echannel_ray.transport.security import Credentials
 from echannel_ray.transport.tcp import connect_tcp
+from tests.cli.commands import inside
 from tests.clusters import wait_until
 from tests.faults.scene import Scene, check_all_arrived, kill, seconds_until_flowing
 from tests.transport.links import certificate_at, receive, send_all
@@ -96,3 +98,18 @@ def test_a_key_is_of_one_node_only(scene: Scene):
 def test_a_namespace_that_does_not_run_has_nothing_to_revoke(scene: Scene):
     with pytest.raises(LookupError):
         revoke("nobody-joined-this", scene.cluster.nodes[0].node_id)
+
+
+def test_the_command_revokes_and_status_shows_who_was_refused(scene: Scene):
+    node = scene.cluster.nodes[1]
+    key = stolen(scene, 1)
+    options = ("--namespace", scene.namespace)
+    done = inside("revoke", node.node_id[:8], "--json", *options)
+    assert (done.exit_code, json.loads(done.stdout)) == (0, {"namespace": scene.namespace, "node_id": node.node_id})
+    assert not let_in(scene, 0, key)
+    lines = inside("status", *options).stdout.splitlines()
+    (told,) = [line for line in lines if line.startswith(f"node {scene.cluster.nodes[0].node_id[:8]} refused ")]
+    assert " revoked" in told
+    nowhere = inside("revoke", node.node_id, "--namespace", "nobody-joined-this")
+    assert (nowhere.exit_code, nowhere.stdout) == (1, "")
+    assert "no process has joined" in nowhere.stderr
