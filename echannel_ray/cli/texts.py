@@ -43,7 +43,7 @@ def print_json(value: Any) -> None:
 def console(to: TextIO | None = None) -> Console:
     """Where answers go: to standard output as it is now, or to what that was before."""
     to = to or sys.stdout
-    return Console(file=to, highlight=False, markup=False, emoji=False, width=None if to.isatty() else _WIDE)
+    return _Console(file=to, highlight=False, markup=False, emoji=False, width=None if to.isatty() else _WIDE)
 
 
 def plain_table(*headings: str, title: str | None = None) -> Table:
@@ -57,6 +57,13 @@ def plain_table(*headings: str, title: str | None = None) -> Table:
             Text(heading.lstrip(">")), justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
         )
     return table
+
+
+class _Console(Console):
+    """One that leaves it to `exit_codes` that nobody reads any more: Rich would end the process with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\n]")

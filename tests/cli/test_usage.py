@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from echannel_ray.cli import app
 from echannel_ray.cli.documents import NoDocument, as_json, documents
+from echannel_ray.cli.texts import console
 from echannel_ray.errors import Disconnected
 from echannel_ray.overview.joining import running_ray
 from tests.cli.commands import ROOT, echannel, inside
@@ -183,6 +184,15 @@ CYCLE.append(CYCLE)
 )
 def test_events_as_json(event, document):
     assert json.loads(as_json(event)) == document
+
+
+def test_a_reader_that_has_enough_is_no_failure():
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):  # which `exit_codes` makes a 0 of
+        console(Closed()).print("nobody reads this")
 
 
 def test_json_lines():

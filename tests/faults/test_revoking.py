@@ -101,6 +101,8 @@ def test_a_namespace_that_does_not_run_has_nothing_to_revoke(scene: Scene):
 
 
 def test_the_command_revokes_and_status_shows_who_was_refused(scene: Scene):
+    for each in scene.cluster.nodes:  # somebody is there, and its concentrator
+        scene.consumer(each, "watched")
     node = scene.cluster.nodes[1]
     key = stolen(scene, 1)
     options = ("--namespace", scene.namespace)

@@ -33,6 +33,8 @@ def test_latencies_are_those_since_the_round_before():
         found.append(meter.latencies(ChannelStats(channel="trades", latency=latency), at))
         meter.end_round()
     (before, _), (median, rare), after = found
+    assert median is not None
+    assert rare is not None
     assert before is None
     assert 0.5 <= median <= 1 < rare <= 2
     assert after == (None, None)
