@@ -6,7 +6,9 @@ import json
 import re
 
 from echannel_ray.pod.bootstrap import Plan
+from tests.k8s.kustomizing import render
 from tests.k8s.rendered import FOLDER, ROOT, containers, manifests, of_kind, only, templates
+from tests.k8s.test_checks import CHECKS
 
 README = (FOLDER / "README.md").read_text()
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
@@ -58,6 +60,18 @@ def test_names_in_the_pages_are_those_of_the_manifests():
         for label in re.findall(r"echannel/[\w-]+", json.dumps(each))
     }
     assert labels == set(re.findall(r"echannel/[a-z-]+-client", README))
+
+
+def test_the_second_cluster_of_an_upgrade_is_a_whole_one(tmp_path):
+    """As the page says to write it: all of it is in its namespace, and fits as the first one does."""
+    (written,) = re.findall(r"^ +(namespace: \S+)\n +(resources: .*)$", OPERATIONS, re.MULTILINE)
+    (tmp_path / "next").mkdir()
+    (tmp_path / "next/kustomization.yaml").write_text("\n".join(written))
+    (tmp_path / "production").symlink_to(FOLDER / "overlays/production")
+    documents = render(tmp_path / "next")
+    assert only(documents, "Namespace")["metadata"]["name"] == "echannel-next"
+    assert {each["metadata"].get("namespace", "echannel-next") for each in documents} == {"echannel-next"}
+    assert {name: faults for name, check in CHECKS.items() if (faults := [*check(documents)])} == {}
 
 
 def test_figures_of_time_in_the_page_are_those_of_the_manifests():
