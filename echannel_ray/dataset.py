@@ -65,7 +65,7 @@ def read_dataset(
     wanted = []
     for address in logs.addresses():
         first, behind = logs.extent(address.log)
-        begin = first if isinstance(start, str) else dict(start.marks).get(address.log, first)
+        begin = first if isinstance(start, str) else dict(start.marks).get(address.log, 0)  # no mark: it came after
         end = behind if stop is None else min(behind, dict(stop.marks).get(address.log, first))
         if begin < first:
             raise _missing(channel, Missing(address.log, begin, first))

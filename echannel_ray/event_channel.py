@@ -247,7 +247,7 @@ class EventChannel:
             return self._replay(start, on_missing, group).subscribe(
                 handler,
                 modulator=modulator, demodulator=demodulator, tier=tier, event_type=event_type, group=group,
-                on_error=on_error, timeout=timeout, batches=batches,
+                on_error=on_error, timeout=timeout, batches=batches, on_missing=on_missing,
             )  # fmt: skip
         pair = Pair.of(modulator, demodulator, tier, group)
         session = self._session()
@@ -257,6 +257,7 @@ class EventChannel:
         mailbox.records = records
         mailbox.begin_turn(0, demodulator)
         mailbox.on_error = on_error
+        mailbox.skips_missing = on_missing == "skip"
         mailbox.incarnation = self._defined().incarnation
         endpoint = session.endpoint
         reader = self._reader(endpoint, mailbox, pair, start, on_missing)

@@ -124,6 +124,11 @@ class Store:
         with self._changed:
             return self._changed.wait_for(lambda: self.next > offset or self._closed, timeout) and self.next > offset
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended."""
+        return self._closed
+
     def group(self, name: str) -> int | None:
         """The offset up to which this group has done with all; None: there is no such group."""
         return self.groups().get(name, (None,))[0]

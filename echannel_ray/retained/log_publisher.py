@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
 _BATCH_BYTES: Final = 1 << 20
+_NEVER: Final = 1 << 62  # an offset that no event will have
 _payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
@@ -34,24 +35,39 @@ class LogPublisher(Publisher):
     def __init__(self, *arguments: Any, store: Store, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._store = store
+        self._at = 0  # all before this was published, or was told to be gone
         self._thread: threading.Thread | None = None
 
     def _begin(self, at: int) -> None:
         """Publish from this offset on, in a thread of its own."""
-        self._thread = threading.Thread(
-            target=self._go, args=[at], name=f"echannel-log-publisher-{self.channel}", daemon=True
-        )
+        self._at = at
+        self._thread = threading.Thread(target=self._go, name=f"echannel-log-publisher-{self.channel}", daemon=True)
         self._thread.start()
 
-    def _go(self, at: int) -> None:
-        try:
-            self._run(at)
-        except errors.EChannelError as error:
-            logger.debug("channel %r: %s", self.channel, error)  # deleted, or this process leaves
-        except Exception:
-            logger.exception("what is derived from the log of channel %r gets nothing any more", self.channel)
+    def _go(self) -> None:
+        while True:
+            try:
+                self._run()
+                return
+            except errors.EChannelError as error:
+                logger.debug("channel %r: %s", self.channel, error)  # deleted, or this process leaves
+                return
+            except Exception as error:  # the disk is full, say: others may see to that
+                if not self._is_open or self._store.is_closed:
+                    return
+                logger.exception("what is derived from the log of channel %r gets nothing at present", self.channel)
+                self._tell(self._unreadable(error))
+            self._store.wait(_NEVER, LOOK_SECONDS)
 
-    def _run(self, at: int) -> None:
+    def _unreadable(self, error: Exception) -> errors.EChannelError:
+        reason = f"{type(error).__name__}: {error}"
+        return errors.EChannelError(
+            f"modulators get nothing of channel {self.channel!r} now: {reason}; see to the disk of node "
+            f"{self.endpoint.node:016x}, on which its log {self._store.log} is",
+            channel=self.channel,
+        )
+
+    def _run(self) -> None:
         raise NotImplementedError
 
     @property
@@ -63,37 +79,52 @@ class LogPublisher(Publisher):
         counters = super().counters()
         return {name: counters[name] for name in ("events_dropped", "dropped", "derived") if name in counters}
 
-    def _publish_from(self, at: int) -> int:
+    def _publish_some(self) -> None:
+        """Publish what comes next."""
         try:
-            entries = self._store.read(at, _BATCH_BYTES)
+            entries = self._store.read(self._at, _BATCH_BYTES)
         except Missing as missing:
-            first = missing.next or self._store.first
-            self._tell_missing(at, first)
-            return first
+            self._miss(
+                missing.next or self._store.first,
+                "the retention's bounds are past them: retain more, or see that who is behind modulators keeps up",
+            )
+            return
         for entry in entries:
             try:
                 for part in unfolded(entry, as_bytes=True):
-                    self._publish(part, max(0, at - part.first))
-            except OSError:
-                logger.exception("channel %r: a file that its log stands for can't be read", self.channel)
-            at = entry.next
-        return at
+                    if part.next > self._at:
+                        self._publish(part, max(0, self._at - part.first))
+                        self._at = part.next
+            except (errors.EChannelError, TimeoutError):
+                raise  # it is not the entry's fault
+            except Exception as error:  # a file that is gone, say: an entry is checked by nobody before it is logged
+                logger.exception("channel %r: an entry of its log can't be read", self.channel)
+                self._miss(entry.next, f"what holds them can't be read ({error})")
+            self._at = entry.next
 
-    def _tell_missing(self, first: int, stop: int) -> errors.EventsMissing:
+    def _miss(self, stop: int, why: str) -> None:
+        """Go on behind what is gone."""
+        if self._at < stop:
+            self._tell_missing(self._at, stop, why)
+        self._at = stop
+
+    def _tell_missing(self, first: int, stop: int, why: str) -> errors.EventsMissing:
         log = self._store.log
         missing = errors.EventsMissing(
             f"events {first} to {stop - 1} of log {log} of channel {self.channel!r} are gone before modulators have "
-            "seen them, since the retention's bounds are past them: retain more, or see that who is behind modulators "
-            "keeps up",
+            f"seen them, since {why}",
             channel=self.channel, log=log, first=first, last=stop - 1,
         )  # fmt: skip
         logger.warning("%s", missing)
         with self._lock:
             self.stream.drop(RETENTION, stop - first)
+        self._tell(missing)
+        return missing
+
+    def _tell(self, error: errors.EChannelError) -> None:
         for branch in self.branches:
             if branch.derived.parent == self.derived:  # which tells those behind it too
-                branch.tell(missing)
-        return missing
+                branch.tell(error)
 
     def _publish(self, entry: Entry, skipped: int) -> None:
         kind = typed(entry.kind, entry.token)

@@ -326,7 +326,7 @@ class LogReader:
                 start, stop = max(each.first, fetched.start), min(each.next, fetched.stop)
                 if start < stop:
                     parts.append(decoded(each, start, stop, self._endpoint))
-        except OSError as error:
+        except Exception as error:  # it is gone, or another file is in its place
             start, stop = max(entry.first, fetched.start), min(entry.next, fetched.stop)
             with self._lock:
                 self._tell_missing(place, start, stop, f"the file that holds them can't be read ({error})")

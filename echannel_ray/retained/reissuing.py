@@ -90,23 +90,24 @@ class Reissuer(LogPublisher):
         """See `Publisher`."""
         return {**super().ends(), self._store.log: self._store.next}
 
-    def _run(self, at: int) -> None:
+    def _run(self) -> None:
         while self._is_open:
-            has_more = self._store.wait(at, LOOK_SECONDS)
+            has_more = self._store.wait(self._at, LOOK_SECONDS)
             end = self._store.next  # before the look at the branches: one that is made now wants what comes now
             if self.has_branches:
-                self._progress.begin(at)
-                at = self._publish_from(at) if has_more else at
-                self._progress.published(at)
+                self._progress.begin(self._at)
+                if has_more:
+                    self._publish_some()
+                self._progress.published(self._at)
             elif self._progress.is_expecting:
                 self._store.wait(end, LOOK_SECONDS)
             else:
                 self._progress.end()
                 self._settle_rest([])
-                at = end
+                self._at = end
 
-    def _tell_missing(self, first: int, stop: int) -> errors.EventsMissing:
-        missing = super()._tell_missing(first, stop)
+    def _tell_missing(self, first: int, stop: int, why: str) -> errors.EventsMissing:
+        missing = super()._tell_missing(first, stop, why)
         self._settle_rest([("modulators", str(missing))])
         return missing
 

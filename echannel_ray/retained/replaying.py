@@ -45,13 +45,14 @@ class Replayer(LogPublisher):
         if self._has_ended or any(branch.outlet.has_consumers for branch in self.branches):
             self._is_consumed.set()
 
-    def _run(self, at: int) -> None:
+    def _run(self) -> None:
         while self._is_open and not self._has_ended:
             if self._is_consumed.wait(LOOK_SECONDS):
-                has_more = self._store.wait(at, LOOK_SECONDS)
-                self._progress.begin(at)
-                at = self._publish_from(at) if has_more else at
-                self._progress.published(at)
+                has_more = self._store.wait(self._at, LOOK_SECONDS)
+                self._progress.begin(self._at)
+                if has_more:
+                    self._publish_some()
+                self._progress.published(self._at)
         if self._has_ended:
             self._progress.end()
             self.retire()

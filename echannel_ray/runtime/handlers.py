@@ -131,7 +131,7 @@ class FunctionMailbox(Mailbox):
             except BaseException as error:  # as above
                 self.tell_failure(error)
         elif isinstance(item, Told):
-            self.report(item.error)
+            self.report_told(item.error)
         else:
             self.counters.dropped += item.gap.last - item.gap.first + 1
             self.report(item.gap)
@@ -202,7 +202,7 @@ class FunctionMailbox(Mailbox):
         if type(event) is Undecodable:
             raise unreadable(event)
         if type(event) is Notice:
-            self.report(self.told(event))
+            self.report_told(self.told(event))
         else:
             handler(event)
 
@@ -336,7 +336,7 @@ class CoroutineMailbox(Mailbox):
             except Exception as error:
                 self.tell_failure(error)
         elif isinstance(item, Told):
-            self.report(item.error)
+            self.report_told(item.error)
         else:
             self.counters.dropped += item.gap.last - item.gap.first + 1
             self.report(item.gap)
@@ -353,7 +353,7 @@ class CoroutineMailbox(Mailbox):
             if type(event) is Undecodable:
                 raise unreadable(event)
             if type(event) is Notice:
-                self.report(self.told(event))
+                self.report_told(self.told(event))
                 return None
             if turn in self.demodulators:
                 for each in self.demodulators[turn].receive(event) or ():

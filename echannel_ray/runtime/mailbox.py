@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from echannel_ray.errors import EChannelError, NotSerialisable
+from echannel_ray.errors import EChannelError, EventsMissing, NotSerialisable
 from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.protocol.kinds import Block
@@ -175,6 +175,7 @@ class Mailbox:
         self.derived = ""  # what it consumes
         self.source: Source | None = None  # of a retained channel: who reads its logs
         self.missing = 0  # events of logs that were gone before it could read them
+        self.skips_missing = False  # of such only the number is wanted
         self._timers: dict[int, Timer] = {}
         self.window_events = WINDOW_EVENTS
         self.local_low_water = WINDOW_EVENTS // 2  # publishers that wait for room are woken here, not at each event
@@ -409,6 +410,19 @@ class Mailbox:
         return [item.event], 1
 
     # ---- outcomes ----
+
+    def is_wanted(self, error: EChannelError) -> bool:
+        """Whether to tell the user of an error that came in the place of events; what is missing is counted."""
+        if not isinstance(error, EventsMissing):
+            return True
+        if self.source is None:  # who reads a log itself has counted it
+            self.counters.dropped += error.facts["last"] - error.facts["first"] + 1
+        return not self.skips_missing
+
+    def report_told(self, error: EChannelError) -> None:
+        """Report an error that came in the place of events, if it is wanted."""
+        if self.is_wanted(error):
+            self.report(error)
 
     def report(self, error: Any) -> None:
         """Hand something other than an event to `on_error`, or log it."""

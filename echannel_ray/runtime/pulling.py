@@ -88,7 +88,7 @@ class PullMailbox(Mailbox):
                 self.tell_failure(taken)
             elif isinstance(taken.error, ModulatorFailed):
                 self.report(taken.error)
-            else:
+            elif self.is_wanted(taken.error):
                 raise taken.error  # of this producer nothing more comes: who asks has to know
 
     def _take(self) -> Message | Gap | BaseException | None:

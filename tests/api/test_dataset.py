@@ -67,6 +67,8 @@ def test_what_is_forgotten(nodes, name):
     with pytest.raises(ec.EventsMissing, match='read from "earliest" on'):
         ec.read_dataset(name, start=start)
     assert 0 < ec.read_dataset(name).count() < 2001
+    with pytest.raises(ec.EventsMissing, match="events 0 to"):  # this log came after that position
+        ec.read_dataset(name, start=ec.Position.parse("{}"))
 
 
 def test_channels_that_can_not_be_read(nodes, name):

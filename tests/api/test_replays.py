@@ -113,6 +113,24 @@ def test_what_is_missing_is_told(parties, name):
         assert [event[0] for event in inbox.wait(kept)] == [*range(31 - kept, 31)]
 
 
+def test_what_is_missing_is_only_counted_where_that_is_wished(parties, name):
+    channel = ec.channel(name, retain=ec.Retention(max_bytes=100_000))
+    publish_all(None, channel, [0])
+    behind = position_behind(channel, 1)
+    publish_all(None, channel, [bytes([number]) * 10_000 for number in range(1, 31)])
+    told, inbox = Inbox(), Inbox()
+    skipping = {"modulator": ec.FIFOModulator(), "start": behind, "on_missing": "skip"}
+    with (
+        channel.subscribe(**skipping) as pulled,
+        channel.subscribe(inbox, on_error=told, **skipping) as pushed,
+    ):
+        first = pulled.get(timeout=SOON)[0]
+        assert first > 1
+        assert inbox.wait(1)[0][0] == first
+        assert [each.stats().dropped for each in (pulled, pushed)] == [first - 1] * 2
+    assert not told.items
+
+
 def test_it_goes_on_after_its_concentrator_was_killed(parties, name):
     channel = ec.channel(name, retain=ec.Retention(disk=True))
     publish_all(None, channel, [*range(2000)])
