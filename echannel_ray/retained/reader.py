@@ -156,10 +156,13 @@ class LogReader:
             place.restart()
             self._tell_missing(place, place.at, None)
 
-    def _tell_missing(
-        self, place: Place, first: int, stop: int | None, why: str = "the retention's bounds are past it"
-    ) -> None:
-        """Events of a log, up to an offset or all that came, are gone."""
+    def _tell_missing(self, place: Place, first: int, stop: int | None) -> None:
+        with self._endpoint.lock:
+            for told in self._missing(place, first, stop, "the retention's bounds are past it"):
+                self._mailbox.offer(told)
+
+    def _missing(self, place: Place, first: int, stop: int | None, why: str) -> Iterator[Told]:
+        """Events of a log, up to an offset or all that came, are gone: what to tell of it."""
         channel = self._mailbox.channel
         self._seen.missed(place)
         if stop is not None:
@@ -174,7 +177,7 @@ class LogReader:
             'subscribe with on_missing="skip"',
             channel=channel, log=place.log, first=first, last=None if stop is None else stop - 1,
         )  # fmt: skip
-        self._tell(missing)
+        yield Told(missing)
 
     def _tell(self, error: EChannelError) -> None:
         with self._endpoint.lock:
@@ -306,11 +309,17 @@ class LogReader:
     def _take(self, place: Place, fetched: calls.Fetched, entries: Sequence[Entry]) -> None:
         attempt = place.attempt
         # Without the lock: code of the user's may run in it.
-        parts = [part for entry in entries for part in self._parts(place, entry, fetched)]
+        parts = [part for entry in entries for part in self._parts(entry, fetched)]
         with self._lock:
             if self._closed or place.attempt != attempt:
                 return
-            items = [item for part in parts for item in self._items(place, part, fetched)]
+            items = [
+                item
+                for part in parts
+                for item in (
+                    self._items(place, part, fetched) if isinstance(part, Part) else self._missing(place, *part)
+                )
+            ]
             self._note_taken(place, fetched, [item for item in items if isinstance(item, Delivered)])
             # With the reader's lock held, so that they come in order.
             with self._endpoint.lock:
@@ -318,8 +327,8 @@ class LogReader:
                     self._mailbox.offer(item)
             self._fetch(place)
 
-    def _parts(self, place: Place, entry: Entry, fetched: calls.Fetched) -> list[Part]:
-        """The events of an entry that are meant, as a mailbox takes them."""
+    def _parts(self, entry: Entry, fetched: calls.Fetched) -> list[Part] | list[tuple[int, int, str]]:
+        """The events of an entry that are meant, as a mailbox takes them; or which of them are missing, and why."""
         parts = []
         try:
             for each in unfolded(entry):
@@ -328,9 +337,7 @@ class LogReader:
                     parts.append(decoded(each, start, stop, self._endpoint))
         except Exception as error:  # it is gone, or another file is in its place
             start, stop = max(entry.first, fetched.start), min(entry.next, fetched.stop)
-            with self._lock:
-                self._tell_missing(place, start, stop, f"the file that holds them can't be read ({error})")
-            return []
+            return [(start, stop, f"the file that holds them can't be read ({error})")]
         return parts
 
     def _items(self, place: Place, part: Part, fetched: calls.Fetched) -> Iterator[Delivered | LocalGap]:

@@ -50,14 +50,22 @@ def files(nodes, name, tmp_path):
     return paths
 
 
+def next_of(subscription):
+    try:
+        return subscription.get(timeout=SOON)["id"]
+    except ec.EventsMissing as missing:
+        assert "can't be read" in str(missing)
+        return "missing", missing.first, missing.last
+
+
 @pytest.mark.parametrize("harm", [replace, replace_by_nonsense, delete])
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 def test_what_a_file_held_is_missing_and_what_follows_comes(files, name, harm, reader):
     harm(files[1])
     with reader(ec.channel(name)) as subscription:
-        assert [subscription.get(timeout=SOON)["id"] for _ in range(10)] == [*range(10)]
-        with pytest.raises(ec.EventsMissing, match="can't be read") as missing:
-            subscription.get(timeout=SOON)
-        assert (missing.value.first, missing.value.last) == (10, 19)
-        assert [subscription.get(timeout=SOON)["id"] for _ in range(10)] == [*range(20, 30)]
+        came = [next_of(subscription) for _ in range(21)]
         assert subscription.stats().dropped == 10
+    told = ("missing", 10, 19)
+    assert [each for each in came if each != told] == [*range(10), *range(20, 30)]
+    # What a sandbox has at that time may come later than what is told.
+    assert reader is READERS["behind-a-modulator"] or came.index(told) == 10
