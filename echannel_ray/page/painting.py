@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from echannel_ray.models import ChannelStats, ConcentratorPart, Manager, Part, Status
@@ -39,9 +39,12 @@ class Painter:
         )
 
     def _row(self, line: ChannelLine, links: dict[str, list[Link]], now: float) -> Row:
-        own, *derived = with_derived(line)
+        # Who listens to what is derived listens to the channel: what it gets, and lacks, is the channel's too.
+        own, *derived = everything = with_derived(line)
+        total = _total(line, everything)
         published_rate = self._rate(own, "published", own.events_published, now)
-        dropped_rate = self._rate(own, "dropped", own.events_dropped, now)
+        dropped_rate = _sum([self._rate(each, "dropped", each.events_dropped, now) for each in everything])
+        delivered_rate = _sum([self._rate(each, "delivered", each.events_delivered, now) for each in everything])
         blocked_share = self._blocked_share(own, now)
         p50, p99 = self._meter.latencies(own, now)
         degrees = line.packing_degree.values()
@@ -49,18 +52,18 @@ class Painter:
             channel=line.channel,
             event_type=(line.event_type or "").rpartition(":")[2] or None,
             producers=line.producers,
-            consumers=sum(each.consumers for each in (own, *derived)),
+            consumers=total.consumers,
             published=line.events_published,
-            delivered=line.events_delivered,
+            delivered=total.events_delivered,
             published_rate=published_rate,
-            delivered_rate=self._rate(own, "delivered", own.events_delivered, now),
+            delivered_rate=delivered_rate,
             bytes_rate=self._rate(own, "bytes", own.bytes_published, now),
             dropped_rate=dropped_rate,
-            dropped=line.events_dropped,
-            drops=line.dropped,
-            failed=line.events_failed,
-            lag=line.consumer_lag_events,
-            queue=line.queue_depth,
+            dropped=total.events_dropped,
+            drops=total.dropped,
+            failed=total.events_failed,
+            lag=total.consumer_lag_events,
+            queue=total.queue_depth,
             group_lag=line.lag,
             p50=_precise(p50),
             p99=_precise(p99),
@@ -69,7 +72,7 @@ class Painter:
             blocked_share=blocked_share,
             saved_bytes=sum(each.saved_bytes for each in derived),
             retained_bytes=line.retained_bytes,
-            level=level(line, published_rate, dropped_rate, blocked_share),
+            level=level(total, published_rate, dropped_rate, blocked_share),
             edges=self._edges(links[line.channel], now),
             branches=[self._branch(each, line, links, now) for each in derived],
         )
@@ -105,6 +108,23 @@ class Painter:
         if blocked is None or not stats.producers:
             return None
         return round(min(1.0, blocked / stats.producers), 3)
+
+
+def _total(line: ChannelLine, everything: Sequence[ChannelStats]) -> ChannelStats:
+    """The channel, with what its consumers and those of all that is derived from it have counted together."""
+    drops: Counter[str] = Counter()
+    for each in everything:
+        drops.update(each.dropped)
+    counters = (
+        "consumers", "events_delivered", "events_dropped", "events_failed", "consumer_lag_events", "queue_depth",
+    )  # fmt: skip
+    sums = {name: sum(getattr(each, name) for each in everything) for name in counters}
+    return line.model_copy(update={**sums, "dropped": dict(drops)})
+
+
+def _sum(rates: Sequence[float | None]) -> float | None:
+    """Of the channel's own rate and those of what is derived, of which some may be new."""
+    return None if rates[0] is None else _rounded(sum(rate or 0.0 for rate in rates))
 
 
 def level(

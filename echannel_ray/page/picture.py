@@ -41,7 +41,7 @@ class Row(msgspec.Struct, frozen=True):
     producers: int
     consumers: int  # of derived channels too
     published: int
-    delivered: int
+    delivered: int  # also by those of derived channels, as all that is said of consumers
     published_rate: float | None
     delivered_rate: float | None
     bytes_rate: float | None

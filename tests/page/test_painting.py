@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from echannel_ray.models import ChannelStats, ConcentratorPart, Part
@@ -19,6 +21,34 @@ def test_rates_are_of_the_time_between_two_rounds():
         ("produces", FIRST, 100.0),
         ("consumes", SECOND, 100.0),
     ]
+
+
+def test_consumers_of_what_is_derived_count_too():
+    painter = Painter()
+    for at, count in ((1.0, 0), (2.0, 10)):
+        own: dict[str, Any] = {
+            "events_published": 100 * count,
+            "events_delivered": count,
+            "events_dropped": 0,
+            "dropped": {},
+        }
+        derived = ChannelStats(
+            channel="trades~1", modulator="A", consumers=2, events_delivered=3 * count, events_dropped=2 * count,
+            events_failed=4, dropped={"newest": 2 * count}, consumer_lag_events=7, queue_depth=5,
+        )  # fmt: skip
+        row = painted([line(**own, derived={"k": derived})], at, painter).rows[0]
+        if not count:
+            assert (row.delivered_rate, row.dropped_rate) == (None, None)
+    assert (row.consumers, row.delivered, row.failed, row.lag, row.queue) == (3, 40, 4, 7, 5)
+    assert (row.delivered_rate, row.dropped_rate, row.drops, row.level) == (40, 20, {"newest": 20}, "dropping")
+
+
+def test_a_new_derived_channel_leaves_the_rate_known():
+    painter = Painter()
+    painted([line(events_delivered=0)], 1.0, painter)
+    derived = ChannelStats(channel="trades~1", modulator="A", events_delivered=3)
+    row = painted([line(events_delivered=10, derived={"k": derived})], 2.0, painter).rows[0]
+    assert row.delivered_rate == 10
 
 
 def test_latency_is_that_of_the_last_round():
