@@ -87,14 +87,14 @@ class Names:
         label = self._channels.get(channel)
         if label is None:
             if len(self._channels) >= MAX_CHANNELS:
-                return self._namespace + OTHERS
-            label = self._channels[channel] = f"{self._namespace}/{channel}"
+                return _in_ascii(self._namespace + OTHERS)
+            label = self._channels[channel] = _in_ascii(f"{self._namespace}/{channel}")
         return label
 
     def modulator(self, channel: str, name: str) -> str:
         """A modulator of a channel by its class, or E-code by its text."""
         known = self._modulators[self.channel(channel)]
-        name = name[:_LONGEST_MODULATOR]
+        name = _in_ascii(name[:_LONGEST_MODULATOR])
         if name not in known and len(known) >= MAX_MODULATORS:
             return OTHERS
         known.add(name)
@@ -192,6 +192,11 @@ class Metrics:
     def _add(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
         if value > 0:
             self._instruments.add(metric, value, labels)
+
+
+def _in_ascii(label: str) -> str:
+    """Ray takes no other labels."""
+    return label.encode("ascii", "backslashreplace").decode()
 
 
 def thinned(counts: Mapping[str, int], most: int) -> Iterator[tuple[float, int]]:

@@ -94,6 +94,14 @@ def test_each_figure_goes_where_its_name_says(shown, noted):
     }
 
 
+def test_labels_are_in_ascii_as_ray_takes_no_others(shown, noted):
+    derived = {"any([…])": {"modulator_errors": 1}}
+    shown.told(1, (Tally("kurse/größe", {"events_published": 1, "derived": derived}, {"queue_depth": 1}),))
+    shown.flush()
+    assert noted.totals[PUBLISHED.name, r"default/kurse/gr\xf6\xdfe"] == 1
+    assert noted.totals[ERRORS.name, r"default/kurse/gr\xf6\xdfe", r"any([\u2026])"] == 1
+
+
 def test_a_restart_counts_once_for_each_concentrator(noted):
     for was_restarted in (False, True, True):
         Metrics("default", 0xAA, was_restarted, noted, 5.0)
