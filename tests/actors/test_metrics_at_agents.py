@@ -210,7 +210,7 @@ import echannel_ray as ec
 from echannel_ray.session import session_for
 
 assert get_dashboard_dependency_error() is not None
-ray.init(num_cpus=2, log_to_driver=False, object_store_memory=80_000_000)
+ray.init("local", num_cpus=2, log_to_driver=False, object_store_memory=80_000_000)
 channel = ec.channel("unseen")
 with channel.subscribe(print) as subscription, channel.producer() as producer:
     for event in ("first", "second"):  # the concentrator still works when it has shown what it was told
