@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import secrets
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from echannel_ray.records.reading import Reader
 from echannel_ray.records.untyped import UntypedReader
 from echannel_ray.records.writing import format_of
 from echannel_ray.retained.reader import LogReader
-from echannel_ray.runtime.entering import enter, install_derived
+from echannel_ray.runtime.entering import enter, install_derived, replay_from
 from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
 from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
@@ -387,13 +386,10 @@ class EventChannel:
     def _replay(self, start: str | Position | None, on_missing: str, group: str | None) -> EventChannel:
         """The channel, with what is derived up to here, from a place on: see `retained.replaying`."""
         self._check_start(start, on_missing)
-        # Members of a group share one; all others have their own.
-        whose = secrets.token_hex(8) if group is None else group
-        replay = messages.Shipment("replay", messages.REPLAY, f"{start}\n{whose}".encode(), start=str(start))
+        chain = (replay_from(str(start), group), *self._chain)
         return EventChannel(
-            self._namespace, self._name, self._event_type, self._packing, self._retain, (replay, *self._chain),
-            self._output,
-        )  # fmt: skip
+            self._namespace, self._name, self._event_type, self._packing, self._retain, chain, self._output
+        )
 
     def _mailbox(self, session: Session, handler: Callable[[Any], Any] | None, group: str | None, pair: str) -> Mailbox:
         endpoint = session.endpoint

@@ -156,6 +156,8 @@ class Session(OwnedByProcess):
         rights = _rights(
             publish, subscribe, derive, files, max_events_per_second, max_bytes_per_second, max_event_bytes
         )  # fmt: skip
+        if not isinstance(host, str):
+            raise TypeError(f"host is a name or an address of this node, not {host!r}")
         for each in (port, events_port):
             if type(each) is not int or not 0 <= each < 65536:
                 raise ValueError(f"a port is a number from 0 (any) to 65535, not {each!r}")
@@ -176,10 +178,12 @@ class Session(OwnedByProcess):
         """Another token for the gateway of this node, with rights of its own: see `gateway`. It is good until it is
         revoked, has expired, or another gateway takes the place of this one; and it can't be had again.
         """
+        from echannel_ray.gateway.rights import is_above_zero
+
         rights = _rights(
             publish, subscribe, derive, files, max_events_per_second, max_bytes_per_second, max_event_bytes
         )  # fmt: skip
-        if expires_after_seconds is not None and not expires_after_seconds > 0:
+        if expires_after_seconds is not None and not is_above_zero(expires_after_seconds):
             raise ValueError(f"expires_after_seconds is a number above 0, or None; not {expires_after_seconds!r}")
         return self._ask_gateway(messages.GrantAtGateway(**rights, expires_after_seconds=expires_after_seconds))
 

@@ -65,7 +65,7 @@ class GatewayOfNode:
         self.close()
         try:
             return self._open(request)
-        except (OSError, ValueError) as error:  # the latter where the host is no name
+        except (OSError, TypeError, ValueError) as error:  # the latter two where the host can't be a name
             self.close()
             if former is not None:
                 self._open(former)

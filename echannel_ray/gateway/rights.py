@@ -16,6 +16,11 @@ MAX_EVENT_BYTES: Final = 64 << 20
 _SUFFIX: Final = ".parquet"
 
 
+def is_above_zero(value: object) -> bool:
+    """Whether it is a number, and one that can be a limit."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
 class Rights(msgspec.Struct, frozen=True):
     """Patterns of the channels (as in file names: `*`, `?`, `[seq]`) for each of what there is to be done, and limits
     of what is published: rates, over which a client is held back, and the size of an event (or a record batch).
@@ -46,7 +51,7 @@ class Rights(msgspec.Struct, frozen=True):
                     f'publish, subscribe, derive and files are patterns, as in ("sensors/*",), not {patterns!r}'
                 )
         for limit in (max_events_per_second, max_bytes_per_second, max_event_bytes):
-            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0):
+            if limit is not None and not is_above_zero(limit):
                 raise ValueError(f"a limit is a number above 0, or None for no limit of its own; not {limit!r}")
         if max_event_bytes is not None and (not isinstance(max_event_bytes, int) or max_event_bytes > MAX_EVENT_BYTES):
             raise ValueError(f"max_event_bytes is a whole number up to {MAX_EVENT_BYTES}, not {max_event_bytes!r}")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from echannel_ray import errors
@@ -34,7 +35,7 @@ from echannel_ray.records.untyped import UntypedReader
 from echannel_ray.retained import calls
 from echannel_ray.retained.reader import LogReader
 from echannel_ray.runtime.endpoint import Endpoint
-from echannel_ray.runtime.entering import enter, entered, install_derived
+from echannel_ray.runtime.entering import enter, entered, install_derived, replay_from
 from echannel_ray.runtime.mailbox import Gap, Message
 from echannel_ray.runtime.pulling import Ended, PullMailbox
 from echannel_ray.runtime.sharing import Master
@@ -118,11 +119,19 @@ class DerivedChannel:
     """See `event_hosting.Derived`."""
 
     def __init__(
-        self, endpoint: Endpoint, channel: str, derived: Derived, handle: int, output: Record, master: Master | None
+        self,
+        endpoint: Endpoint,
+        channel: str,
+        derived: Derived,
+        handle: int,
+        shipment: Shipment,
+        output: Record,
+        master: Master | None,
     ) -> None:
         self.parent = channel
         self.name = f"{channel}~{derived.key[:12]}"
         self.key = derived.key
+        self.shipment = shipment
         self.output = output
         self.fields: dict[str, str] | None = {field.name: type_text(field.type) for field in output.fields}
         self._endpoint = endpoint
@@ -196,15 +205,18 @@ class Feeds:
         mailbox.records = RecordReader(endpoint, channel, definition.incarnation, reader)
         mailbox.begin_turn(0, None)
         mailbox.incarnation = definition.incarnation
-        source = mailbox.source = _log_reader(endpoint, mailbox, definition, derived, start)
-        parent = "" if derived is None else derived.key
+        place = _place(definition, start)
+        source: LogReader | None = None
+        if derived is None and "retain" in definition.options:
+            source = mailbox.source = LogReader(endpoint, mailbox, place, False)
 
         def begin(membership: Membership) -> None:
             if source is not None:
                 source.begin(membership, None)
 
-        request = Subscribe(channel, mailbox.number, group, "", definition.incarnation, parent)
-        entered(endpoint, mailbox, enter(endpoint, mailbox, request, None, begin), None)
+        with _behind(endpoint, definition, derived, place, group) as parent:
+            request = Subscribe(channel, mailbox.number, group, "", definition.incarnation, parent)
+            entered(endpoint, mailbox, enter(endpoint, mailbox, request, None, begin), None)
         return Feed(endpoint, mailbox)
 
     def derive(
@@ -239,7 +251,7 @@ class Feeds:
                 endpoint.sharing.withdraw(master)
             raise
         what = types.record_of(definition.type_schema) if made is None else made
-        return DerivedChannel(endpoint, channel, derived, handle, what, master)
+        return DerivedChannel(endpoint, channel, derived, handle, shipment, what, master)
 
 
 def fields_of(definition: Definition) -> dict[str, str] | None:
@@ -247,15 +259,37 @@ def fields_of(definition: Definition) -> dict[str, str] | None:
     return dict(definition.type_schema["fields"]) if definition.type_schema else None
 
 
-def _log_reader(
-    endpoint: Endpoint, mailbox: PullMailbox, definition: Definition, derived: DerivedChannel | None, start: str | None
-) -> LogReader | None:
-    """Who reads the logs for a subscription; None where its events come from the producers, or from modulators."""
-    is_read = "retain" in definition.options and derived is None
-    if not is_read and start not in (None, "new"):
-        why = "it retains nothing" if derived is None else "what is derived at a gateway begins with new events"
-        raise ValueError(f"channel {definition.channel!r} can't be read from {start!r} on: {why}")
-    if not is_read:
-        return None
-    place = start if start in (None, "new", "earliest") else Position.parse(start)
-    return LogReader(endpoint, mailbox, place or "new", False)
+def _place(definition: Definition, start: str | None) -> str | Position:
+    """Where a subscription begins; `ValueError` where it can't."""
+    if start in (None, "new"):
+        return "new"
+    if "retain" not in definition.options:
+        raise ValueError(f"channel {definition.channel!r} can't be read from {start!r} on: it retains nothing")
+    return "earliest" if start == "earliest" else Position.parse(start)
+
+
+@contextmanager
+def _behind(
+    endpoint: Endpoint,
+    definition: Definition,
+    derived: DerivedChannel | None,
+    place: str | Position,
+    group: str | None,
+) -> Iterator[str]:
+    """The key of what is subscribed to: the program, or from a place on, another one of it behind a replay, which then
+    lives as long as its subscriber.
+    """
+    if derived is None or place == "new":
+        yield "" if derived is None else derived.key
+        return
+    key = ""
+    handles: list[int] = []
+    try:
+        for shipment in (replay_from(str(place), group), derived.shipment):
+            installed, handle = install_derived(endpoint, definition.channel, key, shipment, definition.incarnation)
+            handles.append(handle)
+            key = installed.key
+        yield key
+    finally:
+        for handle in handles:
+            endpoint.derivations.released(handle)

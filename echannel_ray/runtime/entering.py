@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from echannel_ray.protocol.messages import Derive, Derived, Membership, Release, Shipment, Subscribe, Unsubscribe
+from echannel_ray.protocol.messages import (
+    REPLAY,
+    Derive,
+    Derived,
+    Membership,
+    Release,
+    Shipment,
+    Subscribe,
+    Unsubscribe,
+)
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
@@ -60,3 +70,9 @@ def install_derived(
         endpoint.derivations.learned(channel, replace(derived, shipment=shipment))
         endpoint.derivations.handle_made(handle, channel, derived.key)
     return derived, handle
+
+
+def replay_from(start: str, group: str | None) -> Shipment:
+    """What a replay is derived by. Members of a group share one; all others have their own."""
+    whose = secrets.token_hex(8) if group is None else group
+    return Shipment("replay", REPLAY, f"{start}\n{whose}".encode(), start=start)

@@ -18,6 +18,7 @@ import pytest
 import echannel_ray as ec
 from echannel_ray.gateway.event_client import EventClient, EventMessage, EventSubscription, Opaque
 from tests.api.parties import SOON, Inbox, Party, ask
+from tests.clusters import wait_until
 
 
 @dataclasses.dataclass
@@ -251,6 +252,37 @@ def test_a_retained_channel_is_read_from_its_beginning_and_from_a_position(clien
         assert take(subscription, 1) == [5]
     with ec.channel(name).subscribe(start="earliest") as here:
         assert [here.get(SOON) for _ in range(6)] == [{"n": 0}, 1, 2, {"n": 3}, 4, 5]
+
+
+def test_a_filter_sees_what_is_retained_from_the_beginning_and_from_a_position(client, name):
+    ec.channel(name, Trade, retain=ec.Retention())
+    client.publish(name, [{"price": float(i), "symbol": "RAY"} for i in range(10)])
+    with client.subscribe(name, start="earliest") as subscription:
+        behind = messages(subscription, 10)[-1].position
+    client.publish(name, [{"price": float(i), "symbol": "RAY"} for i in range(10, 20)])
+    keywords = {"where": "price > param.low", "params": {"low": 7.5}}
+    with (
+        client.subscribe(name, start="earliest", **keywords) as all_of_it,
+        client.subscribe(name, start=behind, **keywords) as rest,
+        client.subscribe(name, **keywords) as new,
+    ):
+        client.publish(name, [{"price": 20.0, "symbol": "RAY"}])
+        assert [each["price"] for each in take(all_of_it, 13)] == [float(i) for i in range(8, 21)]
+        assert [each["price"] for each in take(rest, 11)] == [float(i) for i in range(10, 21)]
+        assert [each["price"] for each in take(new, 1)] == [20.0]
+    # The replays, and what was behind them, are gone with their subscriptions; the client's three programs are not.
+    wait_until(lambda: len(ec.channel(name).stats().derived) == 3)
+    assert "replay" not in {each.modulator for each in ec.channel(name).stats().derived.values()}
+
+
+def test_where_nothing_is_retained_there_is_no_beginning(client, name):
+    ec.channel(name, Trade)
+    for keywords in ({}, {"where": "price > 1"}):
+        with pytest.raises(ValueError, match="it retains nothing"):
+            client.subscribe(name, start="earliest", **keywords)
+    ec.channel(f"{name}-kept", Trade, retain=ec.Retention())
+    with pytest.raises(ValueError, match="position"):
+        client.subscribe(f"{name}-kept", where="price > 1", start="no position")
 
 
 def test_records_are_retained_too(client, name):

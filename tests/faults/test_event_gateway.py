@@ -120,8 +120,12 @@ def test_what_makes_no_sense_is_refused_at_the_call(session):
         {"max_event_bytes": 0},
         {"max_events_per_second": "many"},
         {"expires_after_seconds": -1},
+        {"expires_after_seconds": True},
+        {"expires_after_seconds": "soon"},
     ):
         with pytest.raises((TypeError, ValueError)):
             session.grant(**wrong)
+    with pytest.raises(TypeError, match="an address of this node"):
+        session.gateway(None)
     with pytest.raises(ValueError, match="endpoint"):
         session.revoke("no endpoint")

@@ -95,8 +95,9 @@ def test_a_gateway_that_can_not_be_has_no_effect(connected, which):
         where = f"{port} and any port" if which == "port" else f"any port and {port}"
         with pytest.raises(ec.EChannelError, match=rf"can't listen on 127.0.0.1:{where} \(events\): .*use port=0"):
             connected.gateway(publish=("x",), **{which: port})
-    with pytest.raises(ec.EChannelError, match=r"can't listen on .*an address of this node"):
-        connected.gateway("x" * 64, publish=("x",))  # no name at all
+    for host in ("x" * 64, "ü", "\0"):  # no names at all
+        with pytest.raises(ec.EChannelError, match=r"can't listen on .*an address of this node"):
+            connected.gateway(host, publish=("x",))
     assert str(connected.gateway()) == str(endpoint)
     with GatewayClient(str(endpoint), patience_seconds=5) as client:
         assert client.channel("c", pa.schema([("a", pa.int64())])).name == "c"
