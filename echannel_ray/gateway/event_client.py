@@ -156,13 +156,18 @@ class EventClient:
         """Publish plain data (on a typed channel: dicts of its fields), and wait until it is acknowledged: how many."""
         under_way: deque[int] = deque()
         count = 0
-        for part in _parts(events, self._welcome.max_event_bytes):
-            count += len(part)
-            under_way.append(self._begin(lambda number, part=part: frames.Publish(number, channel, part)))
-            if len(under_way) >= _UNDER_WAY:
+        try:
+            for part in _parts(events, self._welcome.max_event_bytes):
+                count += len(part)
+                under_way.append(self._begin(lambda number, part=part: frames.Publish(number, channel, part)))
+                if len(under_way) >= _UNDER_WAY:
+                    self._finish(under_way.popleft())
+            while under_way:
                 self._finish(under_way.popleft())
-        while under_way:
-            self._finish(under_way.popleft())
+        finally:
+            with self._changed:
+                for number in under_way:  # where one failed: nobody asks for the answers to the others
+                    self._answers.pop(number, None)
         self._ask(lambda number: frames.Drain(number, channel))
         return count
 

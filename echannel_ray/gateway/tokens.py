@@ -84,10 +84,11 @@ class Tokens:
     def add(self, grant: Grant, is_remembered: bool = True) -> None:
         """One more token. Those that have expired are told so, until there is no room for them."""
         with self._lock:
-            if len(self._tokens) >= MAX_TOKENS:
+            is_known = grant.digest in self._tokens  # the gateway's own, which a predecessor had among all the others
+            if len(self._tokens) >= MAX_TOKENS and not is_known:
                 now = time.time()
                 self._tokens = {digest: each for digest, each in self._tokens.items() if each[1].end(now) is None}
-            if len(self._tokens) >= MAX_TOKENS:
+            if len(self._tokens) >= MAX_TOKENS and not is_known:
                 raise errors.EChannelError(
                     f"this gateway has {len(self._tokens)} tokens, and can't have more: revoke some that nobody needs",
                     tokens=len(self._tokens),

@@ -128,6 +128,13 @@ def test_a_filter_has_its_params(host, events):
     assert refused.value.channel == "notes"
 
 
+def test_nothing_is_kept_of_what_was_refused(events):
+    with pytest.raises(LookupError, match="no channel"):
+        events.publish("nowhere", ["x" * 100_000] * 20)
+    events.ping()
+    assert not events._answers
+
+
 def test_errors_are_raised_again_as_what_they_were(events):
     with pytest.raises(LookupError, match="no channel 'nowhere'"):
         events.open("nowhere")

@@ -131,3 +131,14 @@ def test_rights_that_make_no_sense_are_refused(position, value, error):
     asked[position] = value
     with pytest.raises(error):
         Rights.checked(*asked)
+
+
+def test_a_successor_has_room_for_its_own_among_all_that_there_may_be(kept, tokens):
+    own = Grant(digest_of(new_token()), RIGHTS)
+    tokens.add(own, is_remembered=False)
+    last = [granted(tokens) for _ in range(MAX_TOKENS - 1)][-1]
+    successor = Tokens(kept[-1], kept.append)
+    successor.add(own, is_remembered=False)
+    successor.admit(last)
+    with pytest.raises(errors.EChannelError, match=f"{MAX_TOKENS} tokens"):
+        granted(successor)
