@@ -8,9 +8,10 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from echannel_ray.cli.tables import counted, short, type_name
+from echannel_ray.cli.tables import short, type_name
 from echannel_ray.cli.texts import UNKNOWN, cell, console, plain_table
 from echannel_ray.overview.details import ChannelDetails
+from echannel_ray.overview.wording import counted
 
 
 def print_details(details: ChannelDetails) -> None:

@@ -97,7 +97,7 @@ def publish(
         elif done["consumers"] is None:
             print(f"published {done['published']} on {channel}")
         else:
-            from echannel_ray.cli.tables import counted
+            from echannel_ray.overview.wording import counted
 
             print(f"published {done['published']} on {channel}, which has {counted(done['consumers'], 'consumer')}")
 

@@ -8,10 +8,11 @@ from rich.filesize import decimal
 from rich.text import Text
 from rich.tree import Tree
 
-from echannel_ray.cli.tables import counted, short, type_name
+from echannel_ray.cli.tables import short, type_name
 from echannel_ray.cli.texts import cell, console, safe
 from echannel_ray.overview.derivation import Branch
 from echannel_ray.overview.topology import ChannelSpot, Edge, NodeSpot, Topology
+from echannel_ray.overview.wording import counted
 
 
 def print_graph(topology: Topology) -> None:

@@ -17,12 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from echannel_ray.cli.details import seconds_text
-from echannel_ray.cli.tables import counted
 from echannel_ray.cli.texts import UNKNOWN, cell, console, plain_table
 from echannel_ray.models import ChannelStats
 from echannel_ray.overview.rates import Meter
 from echannel_ray.overview.reading import read_channels
 from echannel_ray.overview.topology import with_derived
+from echannel_ray.overview.wording import counted
 
 Order = Literal["rate", "lag", "drops"]
 # Lines of a screen that are no channel's: those above, and the one that says how many are left out.

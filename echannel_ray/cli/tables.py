@@ -11,6 +11,7 @@ from echannel_ray.cli.texts import cell, console, plain_table
 from echannel_ray.doctor.findings import Report
 from echannel_ray.models import ConcentratorPart, Manager, Part, Status
 from echannel_ray.overview.reading import ChannelLine
+from echannel_ray.overview.wording import counted
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 NODE_DIGITS = 8  # of a node's id: enough to tell them apart
@@ -71,11 +72,6 @@ def print_report(report: Report) -> None:
     out.print(table)
     states = Counter(each.state for each in report.findings)
     out.print(f"\n{counted(states['problem'], 'problem')}, {counted(states['warning'], 'warning')}")
-
-
-def counted(number: int, what: str, plural: str = "s") -> str:
-    """`1 channel`, `2 channels`."""
-    return f"{number:,} {what}{'' if number == 1 else plural}"
 
 
 def short(node_id: str) -> str:

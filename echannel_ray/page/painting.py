@@ -10,6 +10,7 @@ from echannel_ray.overview.rates import Meter
 from echannel_ray.overview.reading import ChannelLine
 from echannel_ray.overview.topology import Edge as Link
 from echannel_ray.overview.topology import NodeSpot, parent_of, topology_of, with_derived
+from echannel_ray.overview.wording import counted
 from echannel_ray.page.picture import Branch, Edge, NodeRow, PartRow, Picture, Row
 
 
@@ -169,11 +170,11 @@ def _part(kind: str, part: Part, facts: str, suspected: int = 0) -> PartRow:
 
 
 def _duty(manager: Manager) -> str:
-    return f"{len(manager.channels):,} channels" + (f", {manager.state}" if manager.state != "serving" else "")
+    return counted(len(manager.channels), "channel") + (f", {manager.state}" if manager.state != "serving" else "")
 
 
 def _traffic(hub: ConcentratorPart) -> str:
-    facts = [f"{hub.endpoints:,} processes", f"{hub.peers:,} peers"]
+    facts = [counted(hub.endpoints, "process", "es"), counted(hub.peers, "peer")]
     told = {
         "bytes queued": hub.queued_bytes,
         "malformed frames": hub.malformed_frames,

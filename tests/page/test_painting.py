@@ -109,7 +109,7 @@ def test_parts_and_nodes():
     picture = Painter().paint(told, [], 1.0, 1.0, 0.1)
     server, manager, hub = picture.parts
     assert (server.kind, server.error) == ("name server", "TimeoutError: no answer")
-    assert (manager.kind, manager.facts) == ("manager", "1 channels")
+    assert (manager.kind, manager.facts) == ("manager", "1 channel")
     assert (hub.restarts, hub.suspected, hub.facts) == (2, 1, "3 processes, 0 peers, 2,048 bytes queued")
     assert [(node.node, node.alive, node.joined) for node in picture.nodes] == [
         (FIRST, True, True),
