@@ -249,6 +249,8 @@ class Connection:
         for number, outgoing in announced:
             before = outgoing.events
             frame = outgoing.next_frame()
+            if self._ending.is_set():
+                return False  # its feeds may have ended for that: the client is to be told why first
             if frame is not None:
                 self._wire.write(frame)
                 self._gate.count(frames_out=1, bytes_out=len(frame), events_out=outgoing.events - before)
