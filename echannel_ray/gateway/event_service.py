@@ -15,7 +15,8 @@ from echannel_ray.gateway.tokens import Token
 logger = logging.getLogger(__name__)
 
 MAX_SUBSCRIPTIONS: Final = 64
-MAX_DERIVED: Final = 64
+# A client that filters anew with each subscription would else fill the producers with programs that nobody uses.
+MAX_UNUSED: Final = 4
 
 
 class EventService:
@@ -26,7 +27,8 @@ class EventService:
         self._host = host
         self._token = token
         self._wake = wake
-        self._derived: dict[str, Derived] = {}
+        self._derived: dict[str, Derived] = {}  # the one that was used last comes last
+        self._uses: dict[int, str] = {}  # which of these a subscription is of
 
     def perform(self, message: frames.Request) -> Any:
         """What is to be answered; a subscription, which is to be entered before that."""
@@ -74,14 +76,18 @@ class EventService:
     def _derive(self, message: frames.Derive) -> dict[str, Any]:
         token = self._token
         token.rights.check(message.channel, "derive")
-        if len(self._derived) >= MAX_DERIVED:
-            raise ValueError(f"a connection derives at most {MAX_DERIVED} channels: use another one for more")
         derived = self._host.derive(message.channel, message.source, message.params or {}, message.output)
-        former = self._derived.get(derived.name)
+        former = self._derived.pop(derived.name, None)
         self._derived[derived.name] = derived
         if former is not None:  # the same program: one hold of it is enough
             former.close()
+        self._let_go_unused()
         return {"channel": derived.name, "fields": derived.fields}
+
+    def _let_go_unused(self) -> None:
+        self._uses = {number: name for number, name in self._uses.items() if number in self.subscriptions}
+        unused = [name for name in self._derived if name not in self._uses.values()]
+        let_go([self._derived.pop(name) for name in unused[:-MAX_UNUSED]])
 
     def _subscribe(self, message: frames.Subscribe) -> Outgoing:
         token = self._token
@@ -93,6 +99,9 @@ class EventService:
         if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
             raise ValueError(f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions: use another one for more")
         feed = self._host.subscribe(channel, derived, message.group, message.start, self._wake)
+        if derived is not None:
+            self._derived[message.channel] = self._derived.pop(message.channel)
+            self._uses[message.id] = message.channel
         return Outgoing(message.id, feed, message.credit)
 
     def close(self) -> None:

@@ -277,16 +277,26 @@ def test_there_are_so_many_connections_at_most(gateway, monkeypatch):
     assert gateway.stats()["events_refused_too_many"] == 1
 
 
-def test_subscriptions_and_derived_channels_are_bounded(gateway, monkeypatch):
+def test_subscriptions_are_bounded(gateway, monkeypatch):
     monkeypatch.setattr(event_service, "MAX_SUBSCRIPTIONS", 2)
-    monkeypatch.setattr(event_service, "MAX_DERIVED", 2)
     with EventClient(gateway.endpoint) as client:
-        for name in ("subscribe", "derive"):
-            call = (lambda: client.subscribe("notes")) if name == "subscribe" else None
-            for number in range(2):
-                call() if call else client.derive("notes", f"value > {number}")
-            with pytest.raises(ValueError, match="at most 2"):
-                call() if call else client.derive("notes", "value > 9")
+        for _ in range(2):
+            client.subscribe("notes")
+        with pytest.raises(ValueError, match="at most 2"):
+            client.subscribe("notes")
+
+
+def test_of_what_a_client_derives_and_does_not_use_the_last_is_kept(gateway, host):
+    """One that filters anew with each subscription, for months, must not fill the producers with its programs."""
+    with EventClient(gateway.endpoint) as client, client.subscribe("notes", where="in use"):
+        for number in range(10):
+            client.subscribe("notes", where=f"value > {number}").close()
+        derived = [client.derive("notes", f"value > {number}") for number in range(10, 20)]
+        is_open = [not each.closed.is_set() for each in host.derived]
+        assert is_open == [True] + [False] * 16 + [True] * 4
+        client.subscribe(derived[-1]).close()
+        with pytest.raises(LookupError, match="there is no channel"):
+            client.subscribe(derived[0])
 
 
 def test_what_is_hostile_costs_bounded_memory(gateway, events):
