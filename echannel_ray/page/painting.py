@@ -45,6 +45,7 @@ class Painter:
         total = _total(line, everything)
         published_rate = self._rate(own, "published", own.events_published, now)
         dropped_rate = _sum([self._rate(each, "dropped", each.events_dropped, now) for each in everything])
+        failed_rate = _sum([self._rate(each, "failed", each.events_failed, now) for each in everything])
         delivered_rate = _sum([self._rate(each, "delivered", each.events_delivered, now) for each in everything])
         blocked_share = self._blocked_share(own, now)
         p50, p99 = self._meter.latencies(own, now)
@@ -73,7 +74,7 @@ class Painter:
             blocked_share=blocked_share,
             saved_bytes=sum(each.saved_bytes for each in derived),
             retained_bytes=line.retained_bytes,
-            level=level(total, published_rate, dropped_rate, blocked_share),
+            level=level(total, published_rate, dropped_rate, failed_rate, blocked_share),
             edges=self._edges(links[line.channel], now),
             branches=[self._branch(each, line, links, now) for each in derived],
         )
@@ -129,15 +130,21 @@ def _sum(rates: Sequence[float | None]) -> float | None:
 
 
 def level(
-    stats: ChannelStats, published_rate: float | None, dropped_rate: float | None, blocked_share: float | None
+    stats: ChannelStats,
+    published_rate: float | None,
+    dropped_rate: float | None,
+    failed_rate: float | None,
+    blocked_share: float | None,
 ) -> str:
-    """How a channel is, the worst first: producers wait, events are dropped, consumers are more than a second of events
-    behind, or all is well.
+    """How a channel is, the worst first: producers wait, events are dropped, handlers raise, consumers are more than a
+    second of events behind, or all is well.
     """
     if stats.blocked_producers or (blocked_share or 0) >= 0.05:
         return "blocked"
     if dropped_rate:
         return "dropping"
+    if failed_rate:
+        return "failing"
     a_second = (published_rate or 0) * max(1, stats.consumers)
     if stats.consumer_lag_events > max(100, a_second):
         return "behind"

@@ -320,6 +320,9 @@ class LogReader:
                     self._items(place, part, fetched) if isinstance(part, Part) else self._missing(place, *part)
                 )
             ]
+            if place.address.node != self._endpoint.node:
+                size_bytes = sum(len(entry.data) for entry in entries)
+                self._mailbox.counters.fetched_between_nodes_bytes += size_bytes
             self._note_taken(place, fetched, [item for item in items if isinstance(item, Delivered)])
             # With the reader's lock held, so that they come in order.
             with self._endpoint.lock:

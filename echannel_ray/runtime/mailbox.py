@@ -134,10 +134,11 @@ def producer_name(endpoint: int, stream: int) -> str:
 class Counters:
     """What `Subscription.stats()` tells."""
 
-    __slots__ = ("arrived", "dropped", "failed", "handled", "told")
+    __slots__ = ("arrived", "dropped", "failed", "fetched_between_nodes_bytes", "handled", "told")
 
     def __init__(self) -> None:
         self.arrived = self.handled = self.failed = self.dropped = 0
+        self.fetched_between_nodes_bytes = 0  # from logs; of all else the senders know
         self.told = 0  # of what has arrived: errors of modulators, in the places of events
 
     @property
@@ -317,6 +318,8 @@ class Mailbox:
             "events_failed": self.counters.failed,
             "latency": self.latencies.counts(),
         }
+        if self.counters.fetched_between_nodes_bytes:
+            totals["bytes_between_nodes"] = self.counters.fetched_between_nodes_bytes
         if self.missing:  # the other drops are counted by the producers
             totals |= {"events_dropped": self.missing, "dropped": {RETENTION: self.missing}}
         return self._of_channel(**totals)

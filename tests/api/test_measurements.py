@@ -373,3 +373,16 @@ class TestModulators:
             (stats,) = channel.stats().derived.values()
             assert stats.dropped == {"modulator": outcomes.count(False)}
             assert stats.events_dropped == outcomes.count(False) > 0
+
+
+def test_what_readers_of_a_log_fetch_from_another_node(parties, name):
+    channel = ec.channel(name, retain=ec.Retention())
+    inbox = Inbox()
+    with channel.subscribe(inbox) as here, channel.producer() as producer:
+        ray.get(parties["far"].consume.remote(channel))
+        producer.publish_many([bytes(1000)] * 100)
+        ray.get(parties["far"].received.remote(100))
+        inbox.wait(100)
+        here.drain(20)
+        crossed = channel.stats().bytes_between_nodes
+    assert 100_000 <= crossed < 110_000  # by the one on the other node, and not by the one here

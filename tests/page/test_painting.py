@@ -65,16 +65,18 @@ def test_latency_is_that_of_the_last_round():
 @pytest.mark.parametrize(
     ("counters", "rates", "expected"),
     [
-        ({}, (0.0, 0.0, 0.0), "idle"),
-        ({}, (None, None, None), "idle"),
-        ({}, (5.0, 0.0, 0.0), "flowing"),
-        ({"consumer_lag_events": 90}, (5.0, 0.0, 0.0), "flowing"),
-        ({"consumer_lag_events": 200}, (5.0, 0.0, 0.0), "behind"),
-        ({"consumer_lag_events": 5_000}, (4000.0, 0.0, 0.0), "behind"),
-        ({"consumer_lag_events": 5_000, "consumers": 2}, (4000.0, 0.0, 0.0), "flowing"),
-        ({"consumer_lag_events": 200}, (5.0, 1.0, 0.0), "dropping"),
-        ({"blocked_producers": 1}, (5.0, 1.0, 0.0), "blocked"),
-        ({}, (5.0, 0.0, 0.3), "blocked"),
+        ({}, (0.0, 0.0, 0.0, 0.0), "idle"),
+        ({}, (None, None, None, None), "idle"),
+        ({}, (5.0, 0.0, 0.0, 0.0), "flowing"),
+        ({"consumer_lag_events": 90}, (5.0, 0.0, 0.0, 0.0), "flowing"),
+        ({"consumer_lag_events": 200}, (5.0, 0.0, 0.0, 0.0), "behind"),
+        ({"consumer_lag_events": 5_000}, (4000.0, 0.0, 0.0, 0.0), "behind"),
+        ({"consumer_lag_events": 5_000, "consumers": 2}, (4000.0, 0.0, 0.0, 0.0), "flowing"),
+        ({"consumer_lag_events": 200}, (5.0, 1.0, 0.0, 0.0), "dropping"),
+        ({"consumer_lag_events": 200}, (5.0, 0.0, 2.0, 0.0), "failing"),
+        ({}, (5.0, 1.0, 2.0, 0.0), "dropping"),
+        ({"blocked_producers": 1}, (5.0, 1.0, 0.0, 0.0), "blocked"),
+        ({}, (5.0, 0.0, 0.0, 0.3), "blocked"),
     ],
 )
 def test_levels(counters, rates, expected):

@@ -48,6 +48,7 @@ export const node = (id) => (id ? id.slice(0, 8) : UNKNOWN);
 export const LEVELS = {
   blocked: { sign: "■", word: "blocked", why: "producers wait for a consumer" },
   dropping: { sign: "▼", word: "dropping", why: "events are dropped" },
+  failing: { sign: "✖", word: "failing", why: "handlers raise" },
   behind: { sign: "◆", word: "behind", why: "consumers are more than a second of events behind" },
   flowing: { sign: "●", word: "flowing", why: "events flow" },
   idle: { sign: "○", word: "idle", why: "nothing is published" },

@@ -75,7 +75,7 @@ export class Overview {
   /** What is wrong, first of all. */
   #judge(rows) {
     const found = troubles(this.feed.nodes, this.feed.parts).map((text) => h("li", {}, text));
-    for (const level of ["blocked", "dropping", "behind"]) {
+    for (const level of ["blocked", "dropping", "failing", "behind"]) {
       const those = rows.filter((row) => row.level === level);
       if (!those.length) continue;
       const links = those.slice(0, 5).flatMap((row, i) => [i ? ", " : "", h("a", { href: addressOf(row.channel) }, row.channel)]);
