@@ -20,6 +20,7 @@ from echannel_ray.logs.store import Store
 from echannel_ray.protocol.sharing_out import SharedOut
 from echannel_ray.retained import calls
 from echannel_ray.retained.arriving import Arriving
+from echannel_ray.retained.cutting import cut
 from echannel_ray.retained.outcomes import DERIVED, LET_GO, Member, Outcomes, consumer
 from echannel_ray.runtime.calls import Answer, Caller
 
@@ -436,6 +437,8 @@ class Shelf:
         if entries[-1].next < given.stop:
             given = group.shorten(member, entries[-1].next)
         self._readers[member].given_at = time.monotonic()
+        if len(entries[0].data) <= calls.MAX_ENTRY_BYTES:  # else it goes in slices, whole
+            entries = [cut(entry, given.start, given.stop) for entry in entries]
         return self._fetched(entries, *given, group.acknowledged)
 
     def _has_returned(self, name: str) -> bool:

@@ -375,11 +375,12 @@ class TestModulators:
             assert stats.events_dropped == outcomes.count(False) > 0
 
 
-def test_what_readers_of_a_log_fetch_from_another_node(parties, name):
+@pytest.mark.parametrize("group", [None, "g"])
+def test_what_readers_of_a_log_fetch_from_another_node(parties, name, group):
     channel = ec.channel(name, retain=ec.Retention())
     inbox = Inbox()
     with channel.subscribe(inbox) as here, channel.producer() as producer:
-        ray.get(parties["far"].consume.remote(channel))
+        ray.get(parties["far"].consume.remote(channel, group=group))
         producer.publish_many([bytes(1000)] * 100)
         ray.get(parties["far"].received.remote(100))
         inbox.wait(100)
