@@ -9,7 +9,6 @@ from typing import Any
 
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulators._checks import above_zero, count, number
-from echannel_ray.shared_object import SharedObject
 
 
 class EveryNth(Modulator):
@@ -31,17 +30,11 @@ class EveryNth(Modulator):
         self._seen += 1
 
 
-class Rate(SharedObject):
-    """So many events per second, for an `AtMostRate` whose rate is changed while it works."""
-
-    per_second: float
-
-
 class AtMostRate(Modulator):
     """Passes up to so many events per second, and drops the others; up to `burst` of them at once after a pause.
 
     What passes is what comes first. `Throttle` passes the newest instead, and never loses the last. In the place of
-    `per_second` there may be a `Rate`, or another shared object with that field: it can be changed at any time.
+    `per_second` there may be a `shared.Rate`, or another shared object with that field: it can be changed at any time.
 
     >>> try_out(AtMostRate(0.001, burst=2), ["a", "b", "c"])
     ['a', 'b']

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import echannel_ray as ec
-from echannel_ray.modulators.sampling import AtMostRate, Rate
+from echannel_ray.modulators.sampling import AtMostRate
+from echannel_ray.modulators.shared import Rate
 
 _LOOK_SECONDS = 1.0
 
