@@ -1,4 +1,4 @@
-"""Shared objects that steer modulators of this library. They have a module of their own: the others import no pydantic."""
+"""Shared objects that steer modulators of this library, apart from these: they import no pydantic."""
 
 from __future__ import annotations
 
