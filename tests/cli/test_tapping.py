@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 import echannel_ray as ec
+from echannel_ray.session import session_for
 from tests.cli.commands import ROOT, start
 from tests.clusters import wait_until
 
@@ -34,16 +35,22 @@ def address(cluster):
     ec.disconnect()
 
 
-def sampled(channel):
-    """Wait until a tap consumes what it derives."""
-    wait_until(lambda: any(each.consumers for each in channel.stats().derived.values()), timeout=60)
+def reach(channel, taps):
+    """Wait until producers of this process reach so many taps: managers know of a consumer before producers do."""
+    memberships = session_for(None).endpoint.memberships
+
+    def reached():
+        membership = memberships.get(channel.name)
+        return membership is not None and len(membership.consumers) == taps
+
+    wait_until(reached, timeout=60)
 
 
 def test_what_a_rate_leaves_out_never_leaves_its_producer(address):
     channel = ec.channel("sampled")
     with channel.producer() as producer:
         tap = start("tap", channel.name, "--rate", "0.01", "--json", "--address", address)
-        sampled(channel)
+        reach(channel, 1)
         for number in range(500):
             producer.publish({"number": number})
         producer.drain()
@@ -61,7 +68,7 @@ def test_a_rate_behind_a_filter(address):
     with channel.producer() as producer, channel.producer() as other:
         wanted = ("--rate", "0.01", "--where", "price > 50", "--count", "2")
         tap = start("tap", channel.name, *wanted, "--address", address)
-        sampled(channel)
+        reach(channel, 1)
         for each in (producer, other):  # they share the rate: one event of each comes
             each.publish_many([Trade("RAY", float(price)) for price in range(100)])
         out, errors = tap.communicate(timeout=60)
@@ -75,8 +82,8 @@ def test_hostile_events_are_shown_escaped(address):
     channel = ec.channel("hostile")
     tap = start("tap", channel.name, "--count", "2", "--address", address)
     lines = start("tap", channel.name, "--count", "2", "--json", "--address", address)
-    wait_until(lambda: channel.stats().consumers == 2, timeout=60)
     with channel.producer() as producer:
+        reach(channel, 2)
         producer.publish(Hostile())
         producer.publish("\x1b[31m\x9b2J\u202e[bold]")
     out, _ = tap.communicate(timeout=60)
@@ -131,8 +138,8 @@ def test_publish_from_outside(address, gateway):
 def test_tap_from_outside(address, gateway):
     channel = ec.channel("outer-trades", Trade)
     tap = outside(gateway, "tap", channel.name, "--where", "price > 50", "--count", "2", "--json")
-    sampled(channel)
     with channel.producer() as producer:
+        reach(channel, 1)
         producer.publish_many([Trade("RAY", 40.0), Trade("RAY", 60.0), Trade("RAY", 70.0)])
         out, errors = tap.communicate(timeout=60)
     assert (tap.returncode, errors) == (0, "")
