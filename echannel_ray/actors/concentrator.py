@@ -55,22 +55,22 @@ class Concentrator:
     """The hub of its node: all endpoints of the node link to it; an actor, one per node and namespace."""
 
     def __init__(self, namespace: str, ray_node_id: str, linger_seconds: float = LINGER_SECONDS) -> None:
-        self.namespace = self._namespace = namespace
+        self.namespace = namespace
         self._ray_node_id = ray_node_id
-        self.node = self._node = node_number(ray_node_id)
+        self.node = node_number(ray_node_id)
         self._linger_seconds = linger_seconds
         self._incarnation = time.time_ns() // 1_000_000  # rises with every start
         self._started_at = time.monotonic()
         self._loop = asyncio.get_event_loop()
-        self._relay = Relay(self._node)
-        self._hub = Hub(namespace, self._node, self._incarnation, self._relay, self)
+        self._relay = Relay(self.node)
+        self._hub = Hub(namespace, self.node, self._incarnation, self._relay, self)
         self._serving = asyncio.Event()
         self._failure: errors.EChannelError | None = None
         self._failure_is_told = False
         self._recovered = asyncio.Event()
-        self.storage = self._storage = Storage(namespace, self._node)
-        self._registry = Registry(self._node)
-        me = greeting(namespace, self._node, self._incarnation)
+        self.storage = Storage(namespace, self.node)
+        self._registry = Registry(self.node)
+        me = greeting(namespace, self.node, self._incarnation)
         self._peers = Peers(me, self._relay, self._hub, self._ask_name_server, self._in_background)
         self._pids: dict[int, int] = {}
         self._attached: dict[int, asyncio.Event] = {}  # former endpoints, until they are back or gone
@@ -100,14 +100,14 @@ class Concentrator:
             self._serving.set()
         except Exception:
             # Ray starts this actor again. One that answered and did nothing would stay.
-            logger.exception("the concentrator of node %016x can't start", self._node)
+            logger.exception("the concentrator of node %016x can't start", self.node)
             os._exit(1)
 
     async def _begin(self) -> None:
         # What an administrator can mend comes first, with nothing begun that would be there twice: see `ready`.
-        self._wallet = Wallet(self._node, self._ask_for_certificate, self._credentials_changed)
-        self._directory_path = SocketDirectory(self._namespace, self._node)
-        self._metrics = start_metrics(self._namespace, self._node, bool(describe_this_actor()["restarts"]))
+        self._wallet = Wallet(self.node, self._ask_for_certificate, self._credentials_changed)
+        self._directory_path = SocketDirectory(self.namespace, self.node)
+        self._metrics = start_metrics(self.namespace, self.node, bool(describe_this_actor()["restarts"]))
         self._expect_former_endpoints()
         endpoints = UnixListener(self._directory_path.socket_path(SOCKET_NAME))
         self._listeners.append(endpoints)
@@ -120,9 +120,9 @@ class Concentrator:
         self._in_background(self._watch())
         self._in_background(self._watch_credentials(self._wallet))
         self._restoring = self._loop.create_task(
-            Restoring(self._namespace, self._manager_names, self._wallet.renew).run()
+            Restoring(self.namespace, self._manager_names, self._wallet.renew).run()
         )
-        self._in_background(asyncio.to_thread(self._storage.recover))
+        self._in_background(asyncio.to_thread(self.storage.recover))
         await asyncio.to_thread(sweep, self._directory_path)
 
     async def _join(self, wallet: Wallet) -> TcpListener:
@@ -134,7 +134,7 @@ class Concentrator:
         probe.bind((host, 0))
         port = probe.getsockname()[1]
         self._info = ConcentratorInfo(
-            node=self._node,
+            node=self.node,
             ray_node_id=self._ray_node_id,
             actor_name=describe_this_actor()["name"] or "",
             host=host,
@@ -229,7 +229,7 @@ class Concentrator:
     async def _report_gone(self, endpoints: Iterable[int]) -> None:
         gone = [*endpoints]
         for manager in await self._managers():
-            await self._ask_until_answered(manager, "endpoints_gone", self._node, gone)
+            await self._ask_until_answered(manager, "endpoints_gone", self.node, gone)
         for endpoint in gone:
             forget_endpoint(self._directory_path, endpoint)
 
@@ -261,13 +261,13 @@ class Concentrator:
         if isinstance(message, messages.GetStatus):
             return await self._ask_name_server("status")
         if isinstance(message, messages.OpenLog):
-            return await asyncio.to_thread(self._storage.open_log, message)
+            return await asyncio.to_thread(self.storage.open_log, message)
         if isinstance(message, messages.GatewayRequest):
-            return await asyncio.to_thread(self._storage.ask_gateway, message)
+            return await asyncio.to_thread(self.storage.ask_gateway, message)
         channel: str = message.channel
         managers = await self._managers()
         manager = managers[slot_of(channel, len(managers))]
-        answer = await self._ask_until_answered(manager, "request", self._node, endpoint, message)
+        answer = await self._ask_until_answered(manager, "request", self.node, endpoint, message)
         self._registry.answered(endpoint, message, answer)
         return answer
 
@@ -278,7 +278,7 @@ class Concentrator:
             for slot, manager in enumerate(managers):
                 mine = self._registry.of_slot(slot, len(managers), endpoint)
                 if mine:
-                    await self._ask_until_answered(manager, "report", mine, self._node, self._incarnation)
+                    await self._ask_until_answered(manager, "report", mine, self.node, self._incarnation)
             self._mark_recovered(endpoint)
 
     def _send_to(self, endpoint: int, frame: bytes) -> None:
@@ -382,12 +382,12 @@ class Concentrator:
             "dropped_frames": self._relay.dropped_frames,
             "packs_forwarded": self._hub.packs_forwarded,
             "bytes_between_nodes": self._hub.bytes_between_nodes,
-            "gateway": self._storage.gateway_stats(),
+            "gateway": self.storage.gateway_stats(),
         }
 
     async def health(self) -> dict[str, Any]:
         """For its pod, see `doors`."""
-        names = [name_server_name(self._namespace)]
+        names = [name_server_name(self.namespace)]
         if self._peers.directory is not None:
             names += self._peers.directory.managers
         has_turned = asyncio.Event()
@@ -406,7 +406,7 @@ class Concentrator:
 
     def endpoints_here(self) -> set[int]:
         """Processes of this node that are linked, or expected back, or gone and not reported yet."""
-        own = self._storage.endpoint_id
+        own = self.storage.endpoint_id
         return {*self._relay.endpoints.copy(), *self._relay.expected.copy(), *self._unreported} - {own}
 
     def pid_of(self, endpoint: int) -> int:
@@ -425,16 +425,16 @@ class Concentrator:
         """Close all links, and leave no file behind: the namespace ends. The caller ends the actor."""
         # Without a word the endpoints would start the namespace again.
         farewell = errors.Disconnected(
-            f"namespace {self._namespace!r} was stopped by echannel_ray.shutdown(): use it again to start it anew",
-            namespace=self._namespace,
+            f"namespace {self.namespace!r} was stopped by echannel_ray.shutdown(): use it again to start it anew",
+            namespace=self.namespace,
         )
         await self._close(frames.frame(frames.REFUSED, wire.encode_error(farewell)), is_stopped=True)
-        forget_gateway(self._namespace, self._node)
+        forget_gateway(self.namespace, self.node)
 
     async def _close(self, farewell: bytes, is_stopped: bool = False) -> None:
         if self._restoring is not None:
             self._restoring.cancel()  # what ends now must not be made again
-        await asyncio.to_thread(self._storage.close, is_stopped)
+        await asyncio.to_thread(self.storage.close, is_stopped)
         await asyncio.to_thread(self._hub.stop, farewell)
         for endpoint in [*self._pids]:
             forget_endpoint(self._directory_path, endpoint)
@@ -460,7 +460,7 @@ class Concentrator:
     async def _withdraw(self, farewell: bytes) -> None:
         """Be none of the namespace's concentrators any more."""
         await self._close(farewell)
-        await self._ask_name_server("leave", self._node, self._incarnation)
+        await self._ask_name_server("leave", self.node, self._incarnation)
 
     # ---- watching ----
 
@@ -470,7 +470,7 @@ class Concentrator:
             try:
                 await self._look_around(time.monotonic())
             except Exception:  # of one look: the next must follow
-                logger.exception("the concentrator of node %016x goes on watching", self._node)
+                logger.exception("the concentrator of node %016x goes on watching", self.node)
 
     async def _look_around(self, now: float) -> None:
         if expected := [*self._relay.expected]:
@@ -508,7 +508,7 @@ class Concentrator:
             try:
                 await wallet.look(time.monotonic())
             except Exception:  # as above
-                logger.exception("the concentrator of node %016x keeps its credentials", self._node)
+                logger.exception("the concentrator of node %016x keeps its credentials", self.node)
 
     async def _ask_for_certificate(self) -> Credentials:
         directory, credentials = await self._ask_name_server("join", self._info)
@@ -539,7 +539,7 @@ class Concentrator:
         return self._peers.directory.managers
 
     async def _ask_name_server(self, method: str, *args: Any) -> Any:
-        return await self._ask_until_answered(name_server_name(self._namespace), method, *args)
+        return await self._ask_until_answered(name_server_name(self.namespace), method, *args)
 
     async def _ask_until_answered(self, name: str, method: str, *args: Any) -> Any:
         has_failed = False
@@ -562,7 +562,7 @@ class Concentrator:
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            logger.error("the concentrator of node %016x: %r", self._node, task.exception(), exc_info=task.exception())
+            logger.error("the concentrator of node %016x: %r", self.node, task.exception(), exc_info=task.exception())
 
 
 def _own_host(ray_node_id: str) -> str:
