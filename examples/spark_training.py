@@ -130,7 +130,9 @@ def train(rows: int, partitions: int = 16) -> float:
             write.option("endpoint", endpoint).option("delivery", "at_least_once").save()
         print(f"{report(trainers, 'Spark is done'):,} of {rows:,} rows had been learned from when Spark was done")
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while report(trainers, "Spark is done") < rows and time.monotonic() < deadline:
+        while report(trainers, "Spark is done") < rows:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"rows are missing: {ec.channel(CHANNEL).stats()}")
             time.sleep(0.5)
         learned = ray.get([trainer.weights.remote() for trainer in trainers])
         return accuracy(spark, [each for each in learned if each is not None])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from echannel_ray.records import flat, layouts, wire
 from echannel_ray.records.arrow import read_batch
@@ -41,7 +41,18 @@ def values_of_many(format: Format) -> ReadMany:  # noqa: A002
     return functools.partial(_refuse, "records in msgpack are no block")
 
 
-def _refuse(reason: str, *arguments: Any) -> Any:
+def part_of_block(format: Format, block: Block, count: int, start: int, stop: int) -> Any:  # noqa: A002
+    """The records `start` to `stop - 1` of a block, as one that shares its memory; `ValueError` where it is none."""
+    if format.encoding == schema.ARROW:
+        return read_batch(format, block, count).slice(start, stop - start)
+    if format.layout is None:
+        _refuse("records in msgpack are no block")
+    size = format.layout.itemsize
+    _check_size(block, count, size)
+    return memoryview(block)[start * size : stop * size]
+
+
+def _refuse(reason: str, *arguments: Any) -> NoReturn:
     raise ValueError(f"what came is not in the form that its format says: {reason}")
 
 
@@ -49,9 +60,13 @@ def array_of(dtype: Any, block: Block, count: int) -> Any:
     """The records of a block, where they are; `ValueError` where it has another size."""
     import numpy as np
 
-    if count < 0 or len(block) != count * dtype.itemsize:
-        raise ValueError(f"a block of {count} records has {len(block)} bytes, not {count * dtype.itemsize}")
+    _check_size(block, count, dtype.itemsize)
     return np.frombuffer(memoryview(block).toreadonly(), dtype)
+
+
+def _check_size(block: Block, count: int, record_bytes: int) -> None:
+    if count < 0 or len(block) != count * record_bytes:
+        raise ValueError(f"a block of {count} records has {len(block)} bytes, not {count * record_bytes}")
 
 
 def _native(format: Format) -> tuple[Callable[[Block, int], bytes] | None, Any]:  # noqa: A002
@@ -68,8 +83,7 @@ def _native(format: Format) -> tuple[Callable[[Block, int], bytes] | None, Any]:
 
 
 def _laid_out(native: Any, packed: Any, dtype: Any, block: Block, count: int) -> Iterable[Any]:
-    if len(block) != count * dtype.itemsize:
-        raise ValueError(f"a block of {count} records has {len(block)} bytes, not {count * dtype.itemsize}")
+    _check_size(block, count, dtype.itemsize)
     return packed.iter_unpack(block if native is None else native(block, count))  # type: ignore[no-any-return]
 
 

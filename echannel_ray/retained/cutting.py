@@ -8,19 +8,29 @@ import msgspec
 
 from echannel_ray.logs.entries import FILE, Entry
 from echannel_ray.protocol.kinds import BLOCK
+from echannel_ray.records.known import known
+from echannel_ray.records.sources import part_of_block
+from echannel_ray.schemas.schema import LAYOUT
 
 _payloads: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 def cut(entry: Entry, start: int, stop: int) -> Entry:
-    """Those of its events that lie between two offsets, as an entry; all of what stands for a file, or is malformed."""
+    """Those of its events that lie between two offsets, as an entry. All of them where they can't be told apart here: a
+    file, columns of Arrow, a block of a format that this process does not know, and what is malformed.
+    """
     begin, end = max(0, start - entry.first), min(entry.count, stop - entry.first)
     if (begin, end) == (0, entry.count) or entry.kind == FILE:
         return entry
     if entry.kind == BLOCK:
-        record_bytes = len(entry.data) // entry.count
-        data = entry.data[begin * record_bytes : end * record_bytes]
+        format = known(entry.token)  # noqa: A001
+        if format is None or format.encoding != LAYOUT:
+            return entry
+        try:
+            data = bytes(part_of_block(format, entry.data, entry.count, begin, end))
+        except ValueError:
+            return entry
     else:
         try:
             payloads = _payloads(entry.data)

@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from echannel_ray.logs.entries import Entry, Missing
@@ -22,6 +22,7 @@ from echannel_ray.retained import calls
 from echannel_ray.retained.arriving import Arriving
 from echannel_ray.retained.cutting import cut
 from echannel_ray.retained.outcomes import DERIVED, LET_GO, Member, Outcomes, consumer
+from echannel_ray.retained.shares import Share
 from echannel_ray.runtime.calls import Answer, Caller
 
 logger = logging.getLogger(__name__)
@@ -32,12 +33,6 @@ _MOST_MARKS: Final = 10_000  # that are remembered here; all of them are in the 
 _RETURN_SECONDS: Final = 5.0  # for which a group waits for those who were its members before a restart
 _DIED: Final = b"its process died, or its node did"
 _LOST: Final = b"the retention's bounds were past it before it came to this consumer"
-# How many events a member of a group gets at once: more where it is soon back, less where that takes it long, since
-# others could have had them.
-_FIRST_TO_A_MEMBER: Final = 64
-_MOST_TO_A_MEMBER: Final = 65_536
-_SOON_SECONDS: Final = 0.02
-_LONG_SECONDS: Final = 0.2
 _MOST_LARGE_BYTES: Final = 128 << 20
 _READ_SECONDS: Final = 0.05  # how often a node that is drained looks whether its logs have been read
 _STOP: Final = object()
@@ -75,18 +70,7 @@ class _Derived:
 class _Reader:
     group: str | None
     fetch: tuple[calls.Fetch, Answer] | None = None  # that waits for more
-    most: int = _FIRST_TO_A_MEMBER
-    given_at: float = 0.0  # 0: it has nothing
-
-    def is_back(self, now: float) -> None:
-        """A member of a group has done with what it had."""
-        if self.given_at:
-            took = now - self.given_at
-            if took < _SOON_SECONDS:
-                self.most = min(2 * self.most, _MOST_TO_A_MEMBER)
-            elif took > _LONG_SECONDS:
-                self.most = max(1, self.most // 2)
-            self.given_at = 0.0
+    share: Share = field(default_factory=Share)  # of a group
 
 
 class Shelf:
@@ -383,7 +367,7 @@ class Shelf:
             return
         if message.group is not None:
             self._acknowledge(message.group, member, message.done)
-            reader.is_back(time.monotonic())
+            reader.share.is_back(time.monotonic())
         if reader.fetch is not None:  # it has joined again since
             reader.fetch[1](calls.Done())
         reader.fetch = message, answer
@@ -429,14 +413,15 @@ class Shelf:
             self.store.set_group(message.group, group.acknowledged)
             return calls.Gone(self.store.first, [(each.start, each.stop) for each in lost])
         waiting = self.store.next - group.acknowledged
-        most = max(1, min(self._readers[member].most, waiting // (2 * group.members)))
+        share = self._readers[member].share
+        most = max(1, min(share.most, waiting // (2 * group.members)))
         given = group.take(member, message.number, self.store.next, most)
         if given is None:
             return None
         entries = _fitting(self.store.read(given.start, message.max_bytes, given.stop))
         if entries[-1].next < given.stop:
             given = group.shorten(member, entries[-1].next)
-        self._readers[member].given_at = time.monotonic()
+        share.given(given.stop - given.start, time.monotonic())
         if len(entries[0].data) <= calls.MAX_ENTRY_BYTES:  # else it goes in slices, whole
             entries = [cut(entry, given.start, given.stop) for entry in entries]
         return self._fetched(entries, *given, group.acknowledged)

@@ -12,6 +12,7 @@ from echannel_ray.protocol.kinds import Block, token_of, typed, wire_kind
 from echannel_ray.protocol.messages import Definition, OpenChannel
 from echannel_ray.records import known
 from echannel_ray.records.reading import Reader
+from echannel_ray.records.sources import part_of_block
 from echannel_ray.records.untyped import UntypedReader
 from echannel_ray.records.writing import array_format, batch_block, batch_format, block_of, validator_of, writer_of
 from echannel_ray.schemas import schema, types
@@ -299,10 +300,12 @@ class RecordReader:
         reader = self._reader
         if wire_kind(kind) == BLOCK:
             assert isinstance(events, Block)
+            data, count = events.data, len(events)
+            if count < events.count:
+                data = part_of_block(format, data, events.count, events.start, events.stop)
             if self.makes_batches:
-                return [reader.batch_of_block(format, events.data, events.count)[events.start : events.stop]]
-            rows = reader.rows(format, events.data, events.count)
-            return rows if len(events) == events.count else rows[events.start : events.stop]
+                return [reader.batch_of_block(format, data, count)]
+            return reader.rows(format, data, count)
         return [reader.batch(format, events)] if self.makes_batches else reader.events(format, events)
 
     def _format(self, token: int) -> schema.Format:

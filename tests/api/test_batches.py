@@ -14,6 +14,7 @@ import ray
 import echannel_ray as ec
 from tests.api import modulators
 from tests.api.parties import SOON, Inbox, ask
+from tests.clusters import wait_until
 
 OPEN = ec.Admission(tiers=("ecode", "isolated", "inline"))
 DTYPE = np.dtype([("number", "<i8"), ("weight", "<f4"), ("row", "<i2", (2,))])
@@ -298,6 +299,20 @@ def test_behind_a_modulator(name):
         producer.drain(SOON)
         subscription.drain(SOON)
     assert [int(n) for each in inbox.items for n in each["number"]] == [1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("kind", ["numpy", "arrow"])
+@pytest.mark.parametrize("source", SOURCES)
+def test_members_of_a_group_share_what_a_log_has_in_whole_blocks(near, name, source, kind):
+    channel = ec.channel(name, Reading, retain=ec.Retention())
+    ask(near, publish, channel, source)
+    inboxes = Inbox(), Inbox()
+    first, second = (channel.subscribe(each, group="g", start="earliest", batches=kind) for each in inboxes)
+    with first, second:
+        wait_until(lambda: first.stats().handled + second.stats().handled == TOTAL)
+        assert first.stats().failed == second.stats().failed == 0
+    batches = [each for inbox in inboxes for each in inbox.items]
+    check(sorted(batches, key=lambda each: int(each["number"].tolist()[0])), kind)
 
 
 # ---- what can't be ----

@@ -13,6 +13,7 @@ import pytest
 from echannel_ray.errors import NotSerialisable
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.records.reading import Reader
+from echannel_ray.records.sources import part_of_block
 from echannel_ray.records.writing import array_format, batch_block, batch_format, block_of, format_of, writer_of
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.declared import schema_of
@@ -170,6 +171,41 @@ def test_only_the_slice_travels():
     assert len(memoryview(block)) < 10_000
     got = Reader(ARROW, schema_of(ARROW)).rows(format_of(ARROW), block, 2)
     assert [len(each["items"]) for each in got] == [0, 2]
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 3), (1, 3), (2, 3), (1, 2), (1, 1)])
+def test_a_part_of_columns_is_read_as_the_whole_is(start, stop):
+    form, block = format_of(ARROW), bytes(batch_block(pa.RecordBatch.from_pylist(ROWS, ARROW)))
+    part, count = part_of_block(form, block, 3, start, stop), stop - start
+    reader = Reader(ARROW, schema_of(ARROW))
+    assert reader.rows(form, part, count) == reader.rows(form, block, 3)[start:stop]
+    # Of other types, so that columns are converted; by rows and not.
+    for target in (ARROW, ARROW.set(1, pa.field("small", pa.float64())), pa.schema([ARROW.field("items")])):
+        columns = Reader(target, schema_of(target), "arrow")
+        assert columns.batch_of_block(form, part, count).equals(columns.batch_of_block(form, block, 3)[start:stop])
+
+
+@pytest.mark.parametrize("source", FIXED_TYPES, ids=str)
+def test_a_part_of_a_block_is_read_as_the_whole_is(source):
+    whole = batch_of(source, VALUES, Reader(FixedData, schema_of(FixedData), "numpy"))
+    if isinstance(source, pa.Schema):
+        columns = [made(source, each) for each in VALUES]
+        form = batch_format(source, schema_of(source))
+        block = batch_block(pa.Table.from_batches(columns).combine_chunks().to_batches()[0])
+    else:
+        form, block = array_format(whole.dtype, schema_of(whole.dtype)), block_of(whole)
+    part = part_of_block(form, block, 3, 1, 3)
+    assert np.array_equal(Reader(whole.dtype, schema_of(whole.dtype), "numpy").batch_of_block(form, part, 2), whole[1:])
+    reader = Reader(FixedData, schema_of(FixedData))
+    assert reader.rows(form, part, 2) == reader.rows(form, block, 3)[1:]
+
+
+def test_what_is_no_block_has_no_parts():
+    form = array_format(np.dtype([("x", "i4")]), schema_of(np.dtype([("x", "i4")])))
+    with pytest.raises(ValueError, match="a block of 3 records has 8 bytes, not 12"):
+        part_of_block(form, bytes(8), 3, 0, 1)
+    with pytest.raises(ValueError, match="msgpack"):
+        part_of_block(format_of(Order), b"x", 1, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from echannel_ray.errors import NotSerialisable
 from echannel_ray.records.arrow import arrow_schema
 from echannel_ray.records.arrow_types import schema_of_record
 from echannel_ray.records.reading import Reader
+from echannel_ray.records.sources import part_of_block
 from echannel_ray.records.writing import batch_block, batch_format
 from echannel_ray.schemas.columns import record_of_arrow
 
@@ -55,6 +56,16 @@ def test_they_arrive_as_they_were(part, target):
     got = Reader(target, RECORD, "arrow").batch_of_block(batch_format(SCHEMA, RECORD), block, part.num_rows)
     assert got.schema.equals(target)
     assert got.to_pylist() == part.to_pylist()
+
+
+def test_parts_of_them_are_read_as_the_whole_is():
+    form, block = batch_format(SCHEMA, RECORD), bytes(batch_block(BATCH))
+    part = part_of_block(form, block, 3, 1, 3)
+    for target in (SCHEMA, schema_of_record(RECORD)):
+        got = Reader(target, RECORD, "arrow").batch_of_block(form, part, 2)
+        assert got.to_pylist() == BATCH.slice(1, 2).to_pylist()
+    rows = Reader(None, RECORD)
+    assert rows.rows(form, part, 2) == rows.rows(form, block, 3)[1:]
 
 
 def test_a_format_says_where_nulls_may_be():

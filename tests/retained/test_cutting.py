@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from echannel_ray.logs.entries import FILE, Entry
 from echannel_ray.protocol.kinds import BLOCK, PICKLED, PLAIN, RECORD
+from echannel_ray.records.arrow import batch_block
+from echannel_ray.records.known import learn
+from echannel_ray.records.writing import format_of
 from echannel_ray.retained.cutting import cut
 from echannel_ray.retained.reading import events_of
 
 PAYLOADS = [b"a" * 10, "text", 3, None, 4.5, b"", "", 2**40]
+
+
+COLUMNS = pa.record_batch({"number": pa.array(range(8), pa.int32())})
+FOUR_BYTES = np.dtype([("number", "<i4")])
+
+
+def block(data, of=FOUR_BYTES):
+    return Entry(100, 8, BLOCK, learn(format_of(of)), data, "p", 7, 1.5)
 
 
 def entry(kind=PLAIN, payloads=PAYLOADS, count=8):
@@ -30,9 +43,9 @@ def test_a_part_is_what_lies_between(kind, start, stop):
 
 
 def test_a_part_of_a_block():
-    block = Entry(100, 8, BLOCK, 5, bytes(range(32)), "p", 7, 1.5)
-    part = cut(block, 103, 105)
-    assert (part.first, part.count, part.sequence, part.data) == (103, 2, 10, bytes(range(12, 20)))
+    part = cut(block(np.arange(8, dtype="<i4").view(FOUR_BYTES).tobytes()), 103, 105)
+    assert (part.first, part.count, part.sequence) == (103, 2, 10)
+    assert np.frombuffer(part.data, "<i4").tolist() == [3, 4]
 
 
 @pytest.mark.parametrize(
@@ -41,8 +54,11 @@ def test_a_part_of_a_block():
         Entry(100, 8, FILE, 0, b"/a/file", "", 0, 0.0),
         Entry(100, 8, PLAIN, 0, b"\xc1", "", 0, 0.0),
         entry(count=9),
+        Entry(100, 8, BLOCK, 5, bytes(32), "p", 7, 1.5),
+        block(bytes(33)),
+        block(batch_block(COLUMNS), COLUMNS.schema),
     ],
-    ids=["a file", "nonsense", "fewer than it says"],
+    ids=["a file", "nonsense", "fewer than it says", "an unknown format", "a block too long", "columns of Arrow"],
 )
 def test_what_stays_whole(whole):
     assert cut(whole, 102, 104) is whole

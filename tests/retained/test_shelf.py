@@ -294,17 +294,6 @@ def test_ages_are_looked_after_however_much_there_is_to_do(bench, monkeypatch):
         looked.answer()
 
 
-def test_a_member_gets_more_at_once_where_it_is_soon_back():
-    reader = shelf_module._Reader("g")
-    sizes = []
-    for took in (0.0, 0.0, 0.1, 5.0, 5.0, 5.0):
-        reader.given_at = 100.0
-        reader.is_back(100.0 + took)
-        sizes.append(reader.most)
-    reader.is_back(200.0)  # it had nothing
-    assert [*sizes, reader.most] == [128, 256, 256, 128, 64, 32, 32]
-
-
 def test_large_entries_that_several_read_in_slices_are_fetched_from_the_store_once(bench, monkeypatch):
     bench.store.set_group("held", 0, hold_until=float("inf"))
     bench.store.append([NewEntry(1, 0, 0, bytes([i]) * (2 << 20)) for i in range(2)])
