@@ -41,7 +41,7 @@ def test_a_token_gives_its_rights(tokens):
     assert (refused.value.right, refused.value.channel, refused.value.patterns) == ("derive", "a/b", [])
 
 
-@pytest.mark.parametrize("shown", ["", "x", new_token(), "é" * 43])
+@pytest.mark.parametrize("shown", ["", "x", new_token(), "é" * 43], ids=["none", "x", "another", "not ASCII"])
 def test_other_tokens_are_refused(tokens, shown):
     granted(tokens)
     with pytest.raises(errors.NotAuthorised) as refused:

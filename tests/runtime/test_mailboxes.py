@@ -200,7 +200,7 @@ class TestMeasuring:
         assert [*counts.values()] == [1, 1]
         assert max(map(float, counts)) >= 0.2
 
-    @pytest.mark.parametrize("published_at", [0.0, time.time() - 60])
+    @pytest.mark.parametrize("published_at", [0.0, time.time() - 60], ids=["unknown", "a minute ago"])
     def test_what_was_published_before_it_subscribed_is_no_sample(self, endpoint, published_at):
         mailbox = pulled(endpoint)
         offer(mailbox, run_of(1, 2)._replace(published_at=published_at))
