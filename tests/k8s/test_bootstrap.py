@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import stat
 import sys
 from dataclasses import replace
@@ -14,6 +13,7 @@ import pytest
 import echannel_ray as ec
 from echannel_ray.gateway.client import GatewayClient
 from echannel_ray.pod.bootstrap import bootstrap, main, read_plan
+from tests.clusters import free_port
 from tests.k8s.rendered import FOLDER
 
 
@@ -61,12 +61,6 @@ def test_a_wrong_call_is_told_on_standard_error(monkeypatch, capsys, no_ray, arg
     monkeypatch.setattr(sys, "argv", ["bootstrap", *arguments])
     assert main() == 2
     assert capsys.readouterr().err.startswith(said)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_channels_and_the_gateway_are_there_also_when_it_runs_again(tmp_path, cluster):

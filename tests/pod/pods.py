@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from echannel_ray.actors import bootstrap
-from tests.clusters import kill, wait_until
+from tests.clusters import free_port, kill, wait_until
 
 READY_SECONDS = 90.0
 END_SECONDS = 90.0
@@ -135,12 +134,6 @@ def drain(pod: Pod) -> subprocess.CompletedProcess[str]:
     """What `preStop` runs."""
     command = [sys.executable, "-m", "echannel_ray.pod", "drain"]
     return subprocess.run(command, env=pod.environment, capture_output=True, text=True, timeout=END_SECONDS)
-
-
-def free_port() -> int:
-    """One that nobody has now."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 def ray_start(*more: str) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ import ray
 
 from echannel_ray.actors import bootstrap
 from echannel_ray.overview.reading import read_status
-from tests.clusters import wait_until
+from tests.clusters import free_port, wait_until
 from tests.faults.scene import check_all_arrived, seconds_until_flowing
 from tests.pod.parties import ConsumerActor, LoadActor
-from tests.pod.pods import Pod, Pods, free_port, head_and_others, on
+from tests.pod.pods import Pod, Pods, head_and_others, on
 
 NAMESPACE = "redis"
 SERVER = shutil.which("redis-server")
