@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import ssl
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -53,15 +55,20 @@ class EventGap:
 class EventSubscription:
     """What `EventClient.subscribe` returns: iterate over it, by one thread at a time. It is a context manager, too.
 
-    What is told in the place of events (of a modulator that failed, say) is raised, and iteration may go on.
+    What is told in the place of events (of a modulator that failed, say) is raised, and iteration may go on. An event
+    is handled when it was handed out: what a member of a group has not handed out when it ends goes to another one.
     """
 
-    def __init__(self, client: EventClient, number: int) -> None:
+    def __init__(self, client: EventClient, number: int, is_member: bool) -> None:
         self._client = client
         self._number = number
+        self._is_member = is_member
         self._frames: deque[tuple[frames.Events | frames.Gap | Exception | None, int]] = deque()
         self._ready: deque[EventMessage | EventGap] = deque()
+        self._frame_bytes = 0  # of the frame that `_ready` came in
+        # Since the gateway was told:
         self._taken_bytes = 0
+        self._handled = 0
         self._is_over = False
 
     def __enter__(self) -> EventSubscription:
@@ -86,21 +93,42 @@ class EventSubscription:
         while not self._ready:
             if self._is_over:
                 raise errors.Closed("this subscription has ended: subscribe again", what="subscription")
-            item, size_bytes = self._client._wait(self._frames, timeout)
-            self._taken_bytes += size_bytes
+            item, self._frame_bytes = self._client._wait(self._frames, timeout)
             if item is None:
                 self._is_over = True
             elif isinstance(item, Exception):
+                self._frame_is_taken()
                 raise item
             else:
                 self._ready.extend(_messages(item))
-            if self._taken_bytes >= _WINDOW_BYTES // 2 and not self._is_over:
-                self._client._send(frames.Credit(self._number, self._taken_bytes))
-                self._taken_bytes = 0
-        return self._ready.popleft()
+        message = self._ready.popleft()
+        self._handled += isinstance(message, EventMessage)
+        if not self._ready:
+            self._frame_is_taken()
+        return message
+
+    def _frame_is_taken(self) -> None:
+        self._taken_bytes += self._frame_bytes
+        # Others wait for what a member of a group has handled: the gateway knows before there is a pause.
+        if self._taken_bytes >= _WINDOW_BYTES // 2 or (self._is_member and not self._frames):
+            self._tell()
+
+    def _tell(self) -> None:
+        """Have the gateway know what is taken, and handled."""
+        if not self._is_over:
+            handled = self._handled if self._is_member else 0
+            self._client._send(frames.Credit(self._number, self._taken_bytes, handled))
+            self._taken_bytes = self._handled = 0
+
+    def _tell_last(self) -> None:
+        """Before the end of a member of a group: what it has handled is nobody else's."""
+        if self._is_member and self._handled:
+            with contextlib.suppress(errors.EChannelError):  # the connection is lost: others get it again
+                self._tell()
 
     def close(self) -> None:
         """End it; a second time does nothing."""
+        self._tell_last()
         self._client._end(self._number, self._frames)
 
 
@@ -117,6 +145,7 @@ class EventClient:
         self._changed = threading.Condition()
         self._answers: dict[int, frames.Answer | Exception | None] = {}
         self._subscriptions: dict[int, deque[Any]] = {}
+        self._members: weakref.WeakSet[EventSubscription] = weakref.WeakSet()  # of groups
         self._numbers = itertools.count(1)
         self._lost: Exception | None = None
         self._where = f"{self.endpoint.host}:{self.endpoint.events_port}"
@@ -139,6 +168,8 @@ class EventClient:
 
     def close(self) -> None:
         """End the connection: subscriptions end, and what was not acknowledged may have come or not."""
+        for subscription in [*self._members]:
+            subscription._tell_last()
         self._lose(errors.Closed("this client was closed: make another", what="gateway client"))
         self._wire.close()
 
@@ -153,7 +184,10 @@ class EventClient:
         return self._ask(lambda number: frames.Open(number, channel, named))  # type: ignore[no-any-return]
 
     def publish(self, channel: str, events: Iterable[Any]) -> int:
-        """Publish plain data (on a typed channel: dicts of its fields), and wait until it is acknowledged: how many."""
+        """Publish plain data (on a typed channel: dicts of its fields), and wait until it is acknowledged: how many.
+
+        As with `Producer.drain` that means received by the consumers, handled by members of groups, or logged.
+        """
         under_way: deque[int] = deque()
         count = 0
         try:
@@ -200,13 +234,15 @@ class EventClient:
         """
         source = channel if where is None else self.derive(channel, where, params)
         number = self._begin(lambda number: frames.Subscribe(number, source, _WINDOW_BYTES, group, start), True)
-        subscription = EventSubscription(self, number)
+        subscription = EventSubscription(self, number, group is not None)
         subscription._frames = self._subscriptions[number]
         try:
             self._finish(number)
         except BaseException:
             self._subscriptions.pop(number, None)
             raise
+        if group is not None:
+            self._members.add(subscription)
         return subscription
 
     def ping(self) -> float:

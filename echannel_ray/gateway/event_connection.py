@@ -135,6 +135,7 @@ class Connection:
                 outgoing = self._service.subscriptions.get(message.subscription)
                 if outgoing is not None:  # else it was ended meanwhile
                     outgoing.add_credit(message.bytes)
+                    outgoing.feed.settle(message.handled)
                     self._wake.set()
             case frames.Ping():
                 self._answer(frames.Answer(message.id))

@@ -107,10 +107,11 @@ class Unsubscribe(Request, frozen=True, tag="unsubscribe"):
 
 
 class Credit(_FromClient, frozen=True, tag="credit"):
-    """So many bytes more may come; not answered."""
+    """So many bytes more may come; not answered. A member of a group says how many more events it has handled."""
 
     subscription: _Id
     bytes: _Bytes
+    handled: _Id = 0
 
 
 # ---- to clients ----------------------------------------------------------------------------------------------------

@@ -28,6 +28,9 @@ class Feed(Protocol):
     def take(self) -> Message | Gap | None:
         """The next one, if there is one. What is told in the place of events is raised; and `FeedEnded` at the end."""
 
+    def settle(self, events: int) -> None:
+        """A member of a group has handled so many more; what it has not when this is closed goes to another."""
+
     def close(self) -> None:
         """End it; it may wait."""
 

@@ -37,7 +37,7 @@ from echannel_ray.retained.reader import LogReader
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.entering import enter, entered, install_derived, replay_from
 from echannel_ray.runtime.mailbox import Gap, Message
-from echannel_ray.runtime.pulling import Ended, PullMailbox
+from echannel_ray.runtime.pulling import Ended, PullMailbox, SettledMailbox
 from echannel_ray.runtime.sharing import Master
 from echannel_ray.runtime.typed import RecordReader
 from echannel_ray.schemas import types
@@ -51,19 +51,21 @@ _LEAVE_SECONDS: Final = 5.0
 class _Mailbox(PullMailbox):
     """Of one subscription: says when there is something to take."""
 
-    def __init__(self, wake: Callable[[], None], *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._wake = wake
+    wake: Callable[[], None]
 
     def notify(self) -> None:
         """See `Mailbox`."""
-        self._wake()
+        self.wake()
+
+
+class _MembersMailbox(_Mailbox, SettledMailbox):
+    """Of a member of a group."""
 
 
 class Feed:
     """See `event_hosting.Feed`."""
 
-    def __init__(self, endpoint: Endpoint, mailbox: PullMailbox) -> None:
+    def __init__(self, endpoint: Endpoint, mailbox: _Mailbox) -> None:
         self._endpoint = endpoint
         self._mailbox = mailbox
         self._told: deque[Exception] = deque()  # of events that could not be read, and modulators that failed
@@ -85,6 +87,11 @@ class Feed:
             if self._endpoint.closed:
                 raise errors.Disconnected("the gateway is closing: connect again in a moment") from None
             raise FeedEnded from None
+
+    def settle(self, events: int) -> None:
+        """See `event_hosting.Feed`."""
+        if isinstance(self._mailbox, SettledMailbox):
+            self._mailbox.settle(events)
 
     def close(self) -> None:
         """See `event_hosting.Feed`."""
@@ -199,7 +206,9 @@ class Feeds:
         channel = definition.channel
         if group is not None:
             check_group_name(group)
-        mailbox = _Mailbox(wake, endpoint, endpoint.new_subscription(), channel, group, "")
+        made = _Mailbox if group is None else _MembersMailbox
+        mailbox = made(endpoint, endpoint.new_subscription(), channel, group, "")
+        mailbox.wake = wake
         record = types.record_of(definition.type_schema) if derived is None else derived.output
         reader = UntypedReader() if definition.type_schema is None else Reader(None, record)
         mailbox.records = RecordReader(endpoint, channel, definition.incarnation, reader)

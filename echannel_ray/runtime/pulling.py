@@ -72,10 +72,14 @@ class PullMailbox(Mailbox):
         """See `Mailbox`."""
         super().close()
         with self._taking:
-            item, self._item = self._item, None
-        if item is not None:
-            self.let_go(item, self._next * self._weight)
+            unfinished, self._item = self._unfinished(), None
+        for item, handled in unfinished:
+            self.let_go(item, handled)
         self.notify()
+
+    def _unfinished(self) -> list[tuple[Delivered, int]]:
+        """The runs that were begun and not finished, and how many events of each are handled."""
+        return [] if self._item is None else [(self._item, self._next * self._weight)]
 
     def take(self) -> Message | Gap | None:
         """The next message, if one is there."""
@@ -192,9 +196,13 @@ class PullMailbox(Mailbox):
             self.sample(item.published_at)
         if is_last:
             self._item = None
-            self.finish(item, failure)
-            self._became_idle()
+            self._handed_out(item, failure)
         return told or failure
+
+    def _handed_out(self, item: Delivered, failure: BaseException | None) -> None:
+        """All of a run was handed out."""
+        self.finish(item, failure)
+        self._became_idle()
 
     def _is_ready(self) -> bool:
         """Whether `take` would not return None."""
@@ -247,6 +255,61 @@ class PullMailbox(Mailbox):
             finally:
                 with contextlib.suppress(ValueError):
                     self._async_waiters.remove((loop, future))
+
+
+class _Handed:
+    """A run of which something was handed out."""
+
+    def __init__(self, item: Delivered) -> None:
+        self.item = item
+        self.open: deque[int] = deque()  # the places of its events that were handed out and are not handled
+        self.failure: BaseException | None = None
+        self.is_whole = False
+
+
+class SettledMailbox(PullMailbox):
+    """Events are not handled when they are handed out, but when `settle` says so: by a client that may die first."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._handed: deque[_Handed] = deque()
+
+    def settle(self, events: int) -> None:
+        """So many more of those that were handed out are handled, oldest first."""
+        with self._taking:
+            while events > 0 and not self.closed and self._handed and self._handed[0].open:
+                self._handed[0].open.popleft()
+                self.counters.handled += 1
+                events -= 1
+                self._finish_handled()
+
+    def _hand_out(self, item: Delivered) -> BaseException | None:
+        if not self._handed or self._handed[-1].item is not item:
+            self._handed.append(_Handed(item))
+        handed, place, handled = self._handed[-1], self._next, self.counters.handled
+        failure = super()._hand_out(item)
+        if self.counters.handled > handled:
+            self.counters.handled = handled
+            handed.open.append(place)
+        self._finish_handled()
+        return failure
+
+    def _handed_out(self, item: Delivered, failure: BaseException | None) -> None:
+        handed = self._handed[-1]
+        handed.failure, handed.is_whole = failure, True
+
+    def _finish_handled(self) -> None:
+        while self._handed and self._handed[0].is_whole and not self._handed[0].open:
+            handed = self._handed.popleft()
+            self.finish(handed.item, handed.failure)
+            self._became_idle()
+
+    def _unfinished(self) -> list[tuple[Delivered, int]]:
+        unfinished = [(each.item, each.open[0] if each.open else self._next) for each in self._handed]
+        self._handed.clear()
+        if self._item is not None and all(item is not self._item for item, _ in unfinished):
+            unfinished.append((self._item, 0))
+        return unfinished
 
 
 def _wake(future: asyncio.Future[None]) -> None:

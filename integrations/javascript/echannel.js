@@ -78,11 +78,15 @@ export class FrameReader {
 class Subscription {
   #queue = []; // what has come, and was not asked for
   #asked = []; // who waits for more
+  #isMember;
+  // Since the gateway was told:
   #handledBytes = 0;
+  #handled = 0;
   #end = null; // {} or {error}
 
-  constructor(client, id) {
+  constructor(client, id, isMember) {
     Object.assign(this, { client, id });
+    this.#isMember = isMember;
   }
 
   [Symbol.asyncIterator]() {
@@ -99,17 +103,30 @@ class Subscription {
     }
     const { value, error, size } = this.#queue.shift();
     this.#handledBytes += size;
-    if (this.#handledBytes >= WINDOW_BYTES / 2 && !this.#end) {
-      this.client._send({ op: "credit", subscription: this.id, bytes: this.#handledBytes });
-      this.#handledBytes = 0;
-    }
+    this.#handled += value !== undefined && value.gap === undefined;
+    // Others wait for what a member of a group has handled: the gateway knows before there is a pause.
+    const isPause = this.#isMember && this.#queue.length === 0;
+    if (this.#handledBytes >= WINDOW_BYTES / 2 || isPause) this._tell();
     if (error) throw error;
     return { done: false, value };
+  }
+
+  /** Have the gateway know what is taken and, in a group, handled. What it does not know at the end goes to others. */
+  _tell() {
+    if (this.#end) return;
+    const handled = this.#isMember ? this.#handled : undefined;
+    this.client._send({ op: "credit", subscription: this.id, bytes: this.#handledBytes, handled });
+    [this.#handledBytes, this.#handled] = [0, 0];
+  }
+
+  _tellLast() {
+    if (this.#isMember) this._tell();
   }
 
   /** End it; also what leaving a `for await` loop does. */
   async return() {
     if (!this.#end) {
+      this._tellLast();
       this._ended();
       this.#queue = [];
       await this.client._unsubscribe(this.id);
@@ -221,7 +238,7 @@ export class Client {
   /** Consume a channel; with `where`, an E-code filter, what passes it at the producers. */
   async subscribe(channel, { where, params, group, start } = {}) {
     const source = where === undefined ? channel : await this.derive(channel, where, { params });
-    const subscription = new Subscription(this, this.#nextId);
+    const subscription = new Subscription(this, this.#nextId, group !== undefined);
     this.#subscriptions.set(subscription.id, subscription);
     try {
       await this.#ask({ op: "subscribe", channel: source, credit: WINDOW_BYTES, group, start });
@@ -239,8 +256,9 @@ export class Client {
 
   /** End the connection: subscriptions end, and what was not acknowledged may have come or not. */
   close() {
+    for (const each of this.#subscriptions.values()) each._tellLast();
     this.#lose("this client was closed: make another", "Closed");
-    this.#socket.destroy();
+    this.#socket.destroySoon(); // when that is written
   }
 
   _send(message) {

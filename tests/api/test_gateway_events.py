@@ -236,6 +236,30 @@ def test_members_of_a_group_share_the_events(client, name):
         assert sorted(inbox.wait(100)) == [*range(100)]
 
 
+@pytest.mark.parametrize("ends", ["subscription", "client"])
+@pytest.mark.parametrize("retain", [None, ec.Retention()], ids=["passing", "retained"])
+def test_what_a_member_that_leaves_has_not_handled_goes_to_another(client, name, retain, ends):
+    channel = ec.channel(name, retain=retain)
+    with EventClient(client.endpoint) as leaving, channel.producer() as producer:
+        subscription = leaving.subscribe(name, group="workers")
+        producer.publish_many(range(3000))
+        handled = take(subscription, 500)
+        with channel.subscribe(group="workers") as other:
+            {"subscription": subscription, "client": leaving}[ends].close()
+            rest = [other.get(SOON) for _ in range(2500)]
+        assert sorted([*handled, *rest]) == [*range(3000)]
+        producer.drain(SOON)
+
+
+@pytest.mark.parametrize("retain", [None, ec.Retention()], ids=["passing", "retained"])
+def test_what_a_member_has_handled_is_acknowledged_before_it_asks_for_more(client, name, retain):
+    channel = ec.channel(name, retain=retain)
+    with client.subscribe(name, group="workers") as subscription, channel.producer() as producer:
+        delivery = producer.deliver("one")
+        assert take(subscription, 1) == ["one"]
+        assert delivery.result(SOON).consumers == 1
+
+
 def test_a_retained_channel_is_read_from_its_beginning_and_from_a_position(client, name):
     ec.channel(name, retain=ec.Retention())
     with ec.channel(name).producer() as producer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 from typing import Any
 
@@ -129,3 +131,41 @@ def test_what_makes_no_sense_is_refused_at_the_call(session):
         session.gateway(None)
     with pytest.raises(ValueError, match="endpoint"):
         session.revoke("no endpoint")
+
+
+MEMBER = """
+import os, sys
+from echannel_ray.gateway.event_client import EventClient
+subscription = EventClient(sys.argv[1]).subscribe(sys.argv[2], group="workers")
+print("ready", flush=True)
+for number in range(500):
+    assert subscription.get(20).event == number
+print("handled", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("retain", [None, ec.Retention(disk=True)], ids=["passing", "retained"])
+def test_what_a_client_that_is_killed_has_not_handled_goes_to_another_member(scene, session, retain):
+    endpoint = session.gateway(derive=("*",))
+    name = "shared-on-disk" if retain else "shared"
+    channel = ec.channel(name, namespace=scene.namespace, retain=retain)
+    command = [sys.executable, "-c", MEMBER, str(endpoint), name]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as member,
+        channel.producer() as producer,
+    ):
+        assert member.stdout.readline() == "ready\n"
+        producer.publish_many(range(4000))
+        assert member.stdout.readline() == "handled\n"
+        with channel.subscribe(group="workers") as other:
+            member.kill()
+            messages = other.messages()
+            got = {}
+            while not got.keys() >= {*range(500, 4000)}:
+                message = next(messages)
+                assert message.event not in got
+                got[message.event] = message.redelivered
+        # What it had handled and not told yet may come again, marked.
+        assert all(is_redelivered for number, is_redelivered in got.items() if number < 500)
+        assert any(got.values())

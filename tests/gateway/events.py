@@ -21,6 +21,7 @@ class LocalFeed:
         self._wake = wake
         self._queue: deque[Any] = deque()
         self.taken = 0
+        self.settled = 0
         self.closed = threading.Event()
 
     def put(self, item: Message | Gap | Exception) -> None:
@@ -40,6 +41,9 @@ class LocalFeed:
             raise item
         self.taken += 1
         return item
+
+    def settle(self, events: int) -> None:
+        self.settled += events
 
     def close(self) -> None:
         self._channel.feeds.remove(self)

@@ -32,7 +32,12 @@ class Node:
         path = directory / f"program-{abs(hash(program)):x}.mjs"
         path.write_text(text)
         self._process = subprocess.Popen(
-            ["node", str(path), *arguments], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ["node", str(path), *arguments],
+            cwd=directory,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self._guard = threading.Timer(60, self._process.kill)  # a test that waits for it must not wait for good
         self._guard.start()
@@ -50,6 +55,11 @@ class Node:
         line = self._process.stdout.readline()
         assert line, f"the program ended: {self._process.stderr.read()}"
         return json.loads(line)
+
+    def go_on(self) -> None:
+        """Have something for it to read from its standard input."""
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
 
     def end(self) -> None:
         """Wait until it has ended, well."""

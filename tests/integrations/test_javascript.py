@@ -13,7 +13,7 @@ import ray
 import echannel_ray as ec
 from echannel_ray.gateway.endpoint import Endpoint
 from echannel_ray.gateway.identity import new_token
-from tests.api.parties import Inbox, Party, ask
+from tests.api.parties import SOON, Inbox, Party, ask
 from tests.integrations.javascript import MISSING, PROTOCOL, Node, installed
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {' and '.join(MISSING)}")
@@ -98,6 +98,36 @@ def test_an_actor_publishes_and_a_program_gets_it(directory, endpoint, party):
         assert node.hear() == [*range(3000), "text", None, 2.5, ["type", "sizeBytes"]]
         assert node.hear() == [producer, 1, 3004, True]
         node.end()
+
+
+@pytest.mark.parametrize("ends", ["await messages.return()", "client.close()"])
+def test_what_a_program_of_a_group_has_not_handled_goes_to_another_member(directory, endpoint, party, ends):
+    def publish(party: Party, name: str) -> None:
+        with ec.channel(name, namespace="javascript").producer() as producer:
+            producer.publish_many(range(3000))
+            producer.drain(SOON)
+
+    name = f"shared-js-{len(ends)}"
+    program = f"""
+    const client = await ec.Client.connect(process.argv[2]);
+    await client.open({name!r}, {{}});
+    const messages = await client.subscribe({name!r}, {{ group: "workers" }});
+    say("ready");
+    const got = [];
+    while (got.length < 500) got.push((await messages.next()).value.event);
+    say(got);
+    await new Promise((resolve) => process.stdin.once("data", resolve));
+    {ends};
+    """
+    with Node(directory, program, str(endpoint)) as node:
+        assert node.hear() == "ready"
+        publishing = party.run.remote(publish, name)
+        handled = node.hear()
+        with ec.channel(name, namespace="javascript").subscribe(group="workers") as other:
+            node.go_on()
+            rest = [other.get(SOON) for _ in range(2500)]
+            ray.get(publishing)
+    assert sorted([*handled, *rest]) == [*range(3000)]
 
 
 def test_a_program_derives_by_ecode(directory, endpoint, party):
