@@ -254,10 +254,10 @@ def _decimal(type_: schema.Decimal) -> Encoder:
         if not isinstance(value, Decimal):
             raise Unfit("a Decimal", value)
         if precision is not None or scale is not None:
-            exponent = value.as_tuple().exponent
+            _, digits, exponent = value.as_tuple()
             if not isinstance(exponent, int):
                 raise Unfit("a finite Decimal", value)
-            if scale is not None and value and value != round(value, scale):
+            if scale is not None and -exponent > scale and any(digits[exponent + scale :]):
                 raise Unfit(f"a Decimal of at most {scale} decimal places", value)
             if precision is not None and value and value.adjusted() + 1 > precision - (scale or 0):
                 raise Unfit(f"a Decimal of at most {precision} digits, {scale or 0} of them decimal places", value)

@@ -64,6 +64,12 @@ def array_of(dtype: Any, block: Block, count: int) -> Any:
     return np.frombuffer(memoryview(block).toreadonly(), dtype)
 
 
+def travelling_part(format: Format, block: Block, count: int, start: int, stop: int) -> bytes:  # noqa: A002
+    """The same as it travels."""
+    part = part_of_block(format, block, count, start, stop)
+    return bytes(part.serialize() if format.encoding == schema.ARROW else part)
+
+
 def _check_size(block: Block, count: int, record_bytes: int) -> None:
     if count < 0 or len(block) != count * record_bytes:
         raise ValueError(f"a block of {count} records has {len(block)} bytes, not {count * record_bytes}")

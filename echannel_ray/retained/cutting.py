@@ -9,7 +9,7 @@ import msgspec
 from echannel_ray.logs.entries import FILE, Entry
 from echannel_ray.protocol.kinds import BLOCK
 from echannel_ray.records.known import known
-from echannel_ray.records.sources import part_of_block
+from echannel_ray.records.sources import travelling_part
 from echannel_ray.schemas.schema import LAYOUT
 
 _payloads: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -28,7 +28,7 @@ def cut(entry: Entry, start: int, stop: int) -> Entry:
         if format is None or format.encoding != LAYOUT:
             return entry
         try:
-            data = bytes(part_of_block(format, entry.data, entry.count, begin, end))
+            data = travelling_part(format, entry.data, entry.count, begin, end)
         except ValueError:
             return entry
     else:

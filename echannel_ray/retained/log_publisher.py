@@ -15,6 +15,7 @@ from echannel_ray.logs.store import Store
 from echannel_ray.protocol.kinds import BLOCK, typed
 from echannel_ray.protocol.streams import RETENTION
 from echannel_ray.records import known
+from echannel_ray.records.sources import travelling_part
 from echannel_ray.retained.reading import unfolded
 from echannel_ray.runtime.bulk import publish_blocks
 from echannel_ray.runtime.local import NOTHING
@@ -131,8 +132,13 @@ class LogPublisher(Publisher):
         if entry.token and known.known(entry.token) is None:
             open_more(self.endpoint, self.endpoint.definitions[self.channel], None)
         if entry.kind == BLOCK:
-            record_bytes = len(entry.data) // entry.count
-            publish_blocks(self, [(kind, entry.data[skipped * record_bytes :], entry.count - skipped)])
+            data = entry.data
+            if skipped:
+                format = known.known(entry.token)  # noqa: A001
+                if format is None:
+                    raise ValueError("nobody knows the format of its records any more")
+                data = travelling_part(format, data, entry.count, skipped, entry.count)
+            publish_blocks(self, [(kind, data, entry.count - skipped)])
             return
         payloads = _payloads(entry.data)[skipped:]
         for i, payload in enumerate(payloads):

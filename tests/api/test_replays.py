@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
+import pyarrow as pa
 import pytest
 
 import echannel_ray as ec
@@ -65,10 +67,13 @@ def test_a_derived_channel_is_read_from_the_start(parties, name):
         assert [of_odd.get(timeout=SOON).number for _ in range(6)] == [*range(2991, 3002, 2)]
 
 
-def test_a_position_inside_a_block_of_records(parties, name):
+@pytest.mark.parametrize("published", ["array", "record batch"])
+def test_a_position_inside_a_block_of_records(parties, name, published):
     channel = ec.channel(name, NUMBERED, retain=ec.Retention())
+    array = numbered(0, 1000)
+    columns = pa.record_batch({field: array[field] for field in NUMBERED.names})
     with channel.producer() as producer:
-        producer.publish_many(numbered(0, 1000))
+        producer.publish_many(array if published == "array" else columns)
     behind = position_behind(channel, 700)
     with channel.derive("number % 100 == 0").subscribe(start=behind) as subscription:
         assert [subscription.get(timeout=SOON)["number"] for _ in range(3)] == [700, 800, 900]
@@ -83,6 +88,20 @@ def test_members_of_a_group_share_one_replay(parties, channel):
     assert inbox.wait(101)[-1] == "last"
     for member in members:
         member.close()
+
+
+def test_a_group_that_comes_back_at_once_begins_anew_and_gets_nothing_twice(parties, channel):
+    publish_all(None, channel, [*range(20)])
+    options = {"modulator": ec.FIFOModulator(), "start": "earliest", "group": "g"}
+    before, inbox = Inbox(), Inbox()
+    with channel.subscribe(before, **options):
+        before.wait(20)
+        time.sleep(1.5)  # until it is noted how far they are
+    with channel.subscribe(inbox, **options), channel.subscribe(inbox, **options):
+        publish_all(None, channel, [*range(20, 40)])
+        inbox.wait(40)
+        time.sleep(0.5)
+        assert sorted(inbox.items) == [*range(40)]
 
 
 def test_a_reset_is_a_cut_of_the_replay(parties, channel):

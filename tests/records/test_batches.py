@@ -153,6 +153,18 @@ ROW = {
 ROWS = [ROW, {**ROW, "items": [], "maybe": None, "by_name": []}, ROW]
 
 
+def test_decimals_have_all_the_digits_that_arrow_has():
+    wide = pa.schema([("price", pa.decimal128(38, 10))])
+    write = writer_of(None, schema_of(wide))
+    reader = Reader(wide, schema_of(wide), "arrow")
+    values = [Decimal("9" * 28 + "." + "9" * 10), Decimal("1.5").scaleb(-9), Decimal("1.50E-9"), Decimal("-0.0E-30")]
+    got = reader.batch(write.format, [write({"price": each}) for each in values])
+    assert got["price"].to_pylist() == values
+    for each in (Decimal("1E-11"), Decimal("9" * 28 + ".99999999991")):
+        with pytest.raises(NotSerialisable, match="at most 10 decimal places"):
+            write({"price": each})
+
+
 def test_rows_of_a_record_batch_are_records():
     batch = pa.RecordBatch.from_pylist(ROWS, ARROW)
     reader = Reader(ARROW, schema_of(ARROW))
