@@ -354,7 +354,8 @@ class EventChannel:
         target = event_type if event_type is not None else self._event_type
         if target is not None and event_type is None:
             types.check_consumer(self._name, type_schema, target)
-        record = types.record_of(type_schema)
+        # Columns have a value in every row: by itself a batch has no field that some records lack.
+        record = types.record_of(type_schema) if batches is None else types.certain_of(type_schema)
         if target is not None:
             record = types.with_defaults_of(type_schema, types.schema_of(target))
         return RecordReader(session.endpoint, self._name, definition.incarnation, Reader(target, record, batches))

@@ -16,6 +16,7 @@ import ray
 import echannel_ray as ec
 from echannel_ray.session import session_for
 from tests.api.parties import SOON, Inbox, Party, ask, publish_all
+from tests.clusters import wait_until
 
 
 @dataclasses.dataclass
@@ -430,3 +431,25 @@ def test_two_producers_mean_the_same_by_what_they_add(name):
 def test_an_untyped_channel_has_no_event_types(channel):
     with pytest.raises(ec.TypeMismatch, match="untyped"):
         channel.subscribe(event_type=Base)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "arrow"])
+@pytest.mark.parametrize("retain", [None, ec.Retention()], ids=["passing", "retained"])
+def test_a_batch_has_the_fields_that_every_record_has(name, kind, retain):
+    narrow = np.dtype([("number", "i8"), ("price", "f8")])
+    wide = np.dtype([*narrow.descr, ("extra", "i8")])
+    ec.channel(name, narrow, retain=retain)
+    with ec.channel(name, wide).producer() as newer, ec.channel(name).producer() as older:
+        inbox = Inbox()
+        with ec.channel(name).subscribe(inbox, batches=kind) as subscription:
+            older.publish_many(np.array([(1, 0.5), (2, 0.5)], narrow))
+            older.drain(SOON)
+            newer.publish_many(np.array([(3, 0.5, 7), (4, 0.5, 7)], wide))
+            newer.publish_many(pa.record_batch({"number": [5], "price": [0.5], "extra": [7]}))
+            newer.drain(SOON)
+            older.publish({"number": 6, "price": 0.5})
+            wait_until(lambda: subscription.stats().handled == 6)
+            assert subscription.stats().failed == 0
+    rows = [row for each in inbox.items for row in (each.tolist() if kind == "numpy" else each.to_pylist())]
+    values = [row if kind == "numpy" else (*row.values(),) for row in rows]
+    assert values == [(number, 0.5) for number in range(1, 7)]
