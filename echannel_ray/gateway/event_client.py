@@ -258,13 +258,27 @@ class EventClient:
 
     def _begin(self, message: Any, is_subscription: bool = False) -> int:
         number = next(self._numbers)
+        frame = frames.frame(message(number))
+        self._check_size(len(frame) - frames.LENGTH.size)
         with self._changed:
             self._check()
             self._answers[number] = None
             if is_subscription:
                 self._subscriptions[number] = deque()
-        self._send(message(number))
+        self._write(frame)
         return number
+
+    def _check_size(self, size_bytes: int) -> None:
+        """The gateway would end the connection, and its other subscriptions, for a frame that is too large."""
+        most, token_allows = self._welcome.max_frame_bytes, self._welcome.max_event_bytes
+        if size_bytes > most:
+            raise errors.NotAuthorised(
+                f"a request of {size_bytes} bytes does not fit into a frame, and this token allows events of "
+                f"{token_allows}: send smaller ones, or have `session.gateway()` or `session.grant()` give another "
+                "max_event_bytes",
+                size_bytes=size_bytes,
+                max_event_bytes=token_allows,
+            )
 
     def _finish(self, number: int) -> Any:
         with self._changed:
@@ -282,8 +296,11 @@ class EventClient:
             raise self._lost
 
     def _send(self, message: frames.FromClient) -> None:
+        self._write(frames.frame(message))
+
+    def _write(self, frame: bytes) -> None:
         try:
-            self._wire.write(frames.frame(message))
+            self._wire.write(frame)
         except OSError as error:
             self._lose(self._gone(error))
             assert self._lost is not None

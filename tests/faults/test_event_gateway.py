@@ -161,7 +161,7 @@ def test_what_a_client_that_is_killed_has_not_handled_goes_to_another_member(sce
         with channel.subscribe(group="workers") as other:
             member.kill()
             messages = other.messages()
-            got = {}
+            got: dict[int, bool] = {}
             while not got.keys() >= {*range(500, 4000)}:
                 message = next(messages)
                 assert message.event not in got

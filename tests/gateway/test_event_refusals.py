@@ -167,6 +167,9 @@ def test_large_events_and_batches_are_refused(host, gateway):
         assert refused.value.max_event_bytes == 1000
         with pytest.raises(errors.NotAuthorised, match="allows 1000"):
             rows.publish("rows", [batch_of(0, 1000)])
+        with pytest.raises(errors.NotAuthorised, match="allows events of 1000: send smaller ones") as refused:
+            client.publish("notes", [b"x" * 100_000])  # for which the gateway would end the connection
+        assert refused.value.max_event_bytes == 1000
         assert client.publish("notes", [b"x"] * 900) == 900
     assert len(host.events["notes"].published) == 901
     assert gateway.stats()["refused_too_large"] == 2
