@@ -105,7 +105,9 @@ class Laggards:
         recipient.sent.append(Unhandled(mark, 0, last, GAP, None, False))
 
     def send_all(self, stream: SenderStream, recipient: Recipient) -> None:
-        """It goes over to another pair: all that was kept for it leaves now, whether or not its window has room."""
+        """It goes over to another pair, or the stream ends: all that was kept for it leaves now, whether or not its
+        window has room.
+        """
         if stream.chunks and (recipient.gap is not None or recipient.backlog):
             # Not by the flow in which chunks wait: what is sent now would get lower numbers than what it has to follow.
             self._sender.leave_own_routes(stream, recipient)

@@ -72,8 +72,13 @@ class Sender:
         return stream
 
     def close_stream(self, stream: SenderStream) -> None:
-        """A producer was closed: tell its recipients, and leave its routes."""
+        """A producer was closed: tell its recipients, also of what they missed, and leave its routes."""
         self.settle(stream)
+        # Now: the credit at which they would be told comes too late.
+        for recipient in stream.laggards:
+            self.laggards.send_all(stream, recipient)
+        for name in [*stream.group_gaps]:
+            self._tell_group_gap(stream, name)
         stream.closed = True
         for route in (stream.route, *(r.route for r in stream.recipients.values())):
             # Also by a route that carried nothing: what earlier ones carried may still be on its way.

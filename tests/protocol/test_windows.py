@@ -108,6 +108,21 @@ def test_what_a_laggard_got_before_it_lagged_may_come_late(bench: Bench) -> None
     assert seen(bench.arrive(*later), 20) == [4]
 
 
+@pytest.mark.parametrize("policy", [DROP_NEWEST, DROP_OLDEST])
+def test_a_laggard_is_told_at_the_end_what_it_missed(bench: Bench, policy: str) -> None:
+    stream = bench.sender.open_stream("a", policy, 30)
+    bench.members(stream, bench.consumer(2, 20), bench.consumer(3, 30))
+    for i in range(1, 11):
+        bench.publish(stream, i)
+    bench.sender.close_stream(stream)
+    kept = [] if policy == DROP_NEWEST else [8, 9, 10]
+    got = bench.exchange()
+    for subscription in (20, 30):
+        assert seen(got, subscription) == [1, 2, 3, (4, 10 - len(kept)), *kept]
+    assert not bench.receivers[2].streams
+    assert not bench.receivers[3].streams
+
+
 # ---- groups ----
 
 
@@ -133,6 +148,16 @@ def test_a_member_without_room_is_passed_over(bench: Bench) -> None:
     assert seen(bench.exchange(), 30) == [0, 1, 2]
     assert bench.sender.full_groups(stream, 80) == ["g"]
     assert bench.sender.full_groups(stream, 70) == []
+
+
+def test_a_group_is_told_at_the_end_what_it_missed(bench: Bench) -> None:
+    stream = bench.sender.open_stream("a", DROP_NEWEST, 30)
+    bench.members(stream, bench.consumer(2, 20, "g"))
+    for i in range(1, 7):
+        bench.publish(stream, i)
+    bench.sender.close_stream(stream)
+    assert seen(bench.exchange(), 20) == [1, 2, 3, (4, 6)]
+    assert not bench.receivers[2].streams
 
 
 def test_what_a_dead_member_had_goes_to_another_marked(bench: Bench) -> None:
