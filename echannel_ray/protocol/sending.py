@@ -75,7 +75,7 @@ class Sender:
         """A producer was closed: tell its recipients, also of what they missed, and leave its routes."""
         self.settle(stream)
         # Now: the credit at which they would be told comes too late.
-        for recipient in stream.laggards:
+        for recipient in [*stream.laggards]:
             self.laggards.send_all(stream, recipient)
         for name in [*stream.group_gaps]:
             self._tell_group_gap(stream, name)
