@@ -314,7 +314,7 @@ class EventChannel:
                 reason="the channel is untyped",
                 channel=self._name,
             )
-        return types.certain_of(type_schema)
+        return types.readable_of(type_schema)
 
     def _key(self) -> str:
         """By what the managers know it: "" for a channel that is not derived. Installs it, where it is."""

@@ -206,10 +206,10 @@ class Session(OwnedByProcess):
 
         return status_of(self.endpoint.requests.ask(messages.GetStatus()))
 
-    def mailbox_closed(self, mailbox: Mailbox, timeout: float | None) -> None:
-        """Take a subscription out of the channel's membership, and then out of this process."""
+    def mailbox_closed(self, mailbox: Mailbox, totals: dict[str, Any], timeout: float | None) -> None:
+        """Take a subscription out of the channel's membership, with what it has counted."""
         self.endpoint.requests.ask(
-            messages.Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals()),
+            messages.Unsubscribe(mailbox.channel, mailbox.number, totals),
             timeout,
             f"leaving channel {mailbox.channel!r}",
         )

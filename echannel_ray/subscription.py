@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from echannel_ray import errors
 from echannel_ray.modulation.fingerprint import identity_of
+from echannel_ray.protocol.counting import growth
 from echannel_ray.protocol.messages import Membership, Shipment, Subscribe, Unsubscribe
 from echannel_ray.runtime.calls import Nobody
 from echannel_ray.runtime.crew import Errand
@@ -290,12 +291,21 @@ class Subscription(OwnedByProcess):
             else:  # not in its handler's thread, which may be an event loop's
                 self._mailbox.at_rest(lambda: endpoint.crew.submit(Errand(self._leave)))
             return
+        told = self._mailbox.totals()
         try:
-            self._session.mailbox_closed(self._mailbox, None)
+            self._session.mailbox_closed(self._mailbox, told, None)
         except errors.ChannelDeleted:
             pass  # nobody keeps its books any more
         finally:
             endpoint.close_mailbox(self._mailbox)
+            self._mailbox.at_rest(lambda: self._tell_rest(told))
+
+    def _tell_rest(self, told: dict[str, Any]) -> None:
+        """What was counted since it was closed: the event in whose handler that was, say."""
+        mailbox, endpoint = self._mailbox, self._session.endpoint
+        rest = growth(told, mailbox.totals())
+        if rest and not mailbox.deleted and not endpoint.closed:
+            endpoint.requests.tell_once(Unsubscribe(mailbox.channel, mailbox.number, rest, is_late=True))
 
     def _leave(self) -> None:
         """The keepers of the logs first: whom the manager takes out is dead to them, and what it had goes to others."""
@@ -303,7 +313,7 @@ class Subscription(OwnedByProcess):
         assert mailbox.source is not None
         try:
             mailbox.source.leave()
-            self._session.mailbox_closed(mailbox, None)
+            self._session.mailbox_closed(mailbox, mailbox.totals(), None)
         except (errors.EChannelError, TimeoutError, Nobody):
             self._session.endpoint.requests.tell(Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals()))
 

@@ -291,7 +291,7 @@ class ChannelBook:
         for asker in [each for each in claims if each[:2] == (endpoint, request.subscription)]:
             del claims[asker]
         left = channel.consumers.pop((endpoint, request.subscription), None)
-        if left is not None:
+        if left is not None or request.is_late:
             channel.add_totals(request.totals)
         if channel.collect() or left is not None:
             self._changed(channel)

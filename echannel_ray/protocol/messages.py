@@ -184,6 +184,7 @@ class Unsubscribe:
     channel: str
     subscription: int
     totals: dict[str, Any]
+    is_late: bool = False  # it was closed before, and this was counted since; not to be repeated
 
 
 @dataclass(frozen=True)

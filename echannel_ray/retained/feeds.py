@@ -245,7 +245,7 @@ class Feeds:
                 reason="the channel is untyped",
                 channel=channel,
             )
-        record = types.certain_of(definition.type_schema)
+        record = types.readable_of(definition.type_schema)
         made = None if output is None else record_named(output)
         named = tuple((name, TYPES_OF_VALUES[type(value)].value) for name, value in params.items())
         code = Code(source_of(source), record, made, named)

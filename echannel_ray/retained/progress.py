@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +43,8 @@ class Progress:
         self.noted = store.group(self._name)
         self._expected_until = 0.0 if self.noted is None else time.monotonic() + _RETURN_SECONDS
         self._due_at = 0.0
+        self._noting = threading.Lock()
+        self._has_left = False
         self._drain: Drain | None = None  # of all before `_drained`
         self._drained = 0
 
@@ -62,6 +65,14 @@ class Progress:
             self._store.drop_group(self._name)
             self.noted = self._drain = None
 
+    def leave(self) -> None:
+        """As `end`, and for good: whoever has the same name next begins anew. Any thread may call it."""
+        with self._noting:
+            self._has_left = True
+            if self.noted is not None:
+                self._store.drop_group(self._name)
+                self.noted = None
+
     def published(self, at: int) -> None:
         """All before this was published again: look, now and then, whether it has arrived."""
         now = time.monotonic()
@@ -76,8 +87,11 @@ class Progress:
             self._note(self._drained)
 
     def _note(self, at: int) -> None:
-        self._store.set_group(self._name, at)
-        self.noted = at
+        with self._noting:
+            if self._has_left:
+                return
+            self._store.set_group(self._name, at)
+            self.noted = at
         self._due_at = time.monotonic() + _NOTE_SECONDS
 
     def _begin_drain(self, at: int) -> None:

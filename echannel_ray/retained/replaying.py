@@ -6,7 +6,7 @@ Rules:
   own, since what has been replayed for one can't be taken back for another.
 * It begins when its first consumer is there: modulators are made ready before.
 * It never joins the others that are derived from the log: it reads on, so there is no place where two have to meet.
-* It ends with its derived channel.
+* It ends with its derived channel, for good: one that is derived by the same key soon after has a replay of its own.
 """
 
 from __future__ import annotations
@@ -38,10 +38,20 @@ class Replayer(LogPublisher):
             return self._store.first
         return dict(Position.parse(start).marks).get(self._store.log, 0)  # a log without a mark came after it
 
+    def foresee(self, membership: Membership) -> None:
+        """See `Publisher`. The next replay of this key must not go on where this one was."""
+        if self._is_gone_from(membership):
+            self._progress.leave()
+
+    def _is_gone_from(self, membership: Membership) -> bool:
+        return self.derived not in {each.key for each in membership.derived}
+
     def apply(self, membership: Membership) -> None:
         """See `Publisher`."""
         super().apply(membership)
-        self._has_ended = self.derived not in {each.key for each in membership.derived}
+        if self._is_gone_from(membership):
+            self._has_ended = True
+            self.hosts_modulators = False  # those of the next replay of this key, which may come before we look
         if self._has_ended or any(branch.outlet.has_consumers for branch in self.branches):
             self._is_consumed.set()
 
@@ -54,5 +64,4 @@ class Replayer(LogPublisher):
                     self._publish_some()
                 self._progress.published(self._at)
         if self._has_ended:
-            self._progress.end()
             self.retire()

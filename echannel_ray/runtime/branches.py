@@ -167,6 +167,14 @@ class Branches:
         branch = self._by_key.get(key)
         return branch.host if branch is not None else None
 
+    def makes_outputs(self, key: str) -> bool:
+        """Whether E-code there, or before it, makes events of a type of its own."""
+        branch = self._by_key.get(key)
+        if branch is None:
+            return False
+        has_output = getattr(branch.host, "output_record", None) is not None
+        return has_output or self.makes_outputs(branch.derived.parent)
+
     def _concerned(self, membership: Membership) -> list[Derived]:
         """Those derived, over however many steps, from what this producer publishes on."""
         reached = {self._publisher.derived}

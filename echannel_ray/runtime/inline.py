@@ -22,6 +22,7 @@ from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.outlet import Encoded
 from echannel_ray.runtime.refusing import check_key, refused
 from echannel_ray.runtime.traced_replica import TracedReplica
+from echannel_ray.runtime.typed import EmittedRecords
 from echannel_ray.runtime.watchdog import Overran, Watch
 
 _MOST_UNSENT = 64
@@ -36,6 +37,7 @@ class InlineHost(Host):
         self._mutex = branch.mutex
         self._shipment = branch.derived.shipment
         self._watch = Watch(branch.publisher.admission.max_seconds_per_event, self._left)
+        self._records: EmittedRecords | None = None  # on a typed channel
         self._links = [CopyInProcess(self, self._endpoint.sharing, ref) for ref in self._shipment.shared]
         self._updates: deque[Callable[[], None]] = deque()
         self._due = False  # its period
@@ -51,6 +53,11 @@ class InlineHost(Host):
 
     def install(self) -> None:
         """Have the modulator ready, or raise."""
+        records = self._branch.publisher.records
+        if records is not None:
+            is_changed = self._branch.publisher.branches.makes_outputs(self._branch.derived.parent)
+            self._records = EmittedRecords(records, not is_changed)
+            self._branch.outlet.encode = self._records.encode
         for link in self._links:
             link.attach()
         self._endpoint.watchdog.add(self._watch)
@@ -203,6 +210,8 @@ class InlineHost(Host):
         self._pump()
 
     def _enqueue(self, chunk: Chunk) -> None:
+        if self._records is not None and chunk.payloads is not None:
+            self._records.gets(chunk.kind)
         events = chunk.as_objects()
         if chunk.payloads is None and events:
             self._branch.savings.seen.look(events[0], self._branch.publisher.encode, time.monotonic())

@@ -83,6 +83,12 @@ class Requests:
             self._put(number, request)
         self._endpoint.outgoing.write()
 
+    def tell_once(self, message: object) -> None:
+        """Say what must not be said twice: it may be lost with the link."""
+        with self._endpoint.lock:
+            self._put(0, Request(wire.encode(message)))
+        self._endpoint.outgoing.write()
+
     def answered(self, number: int, payload: bytes) -> None:
         """An answer has come."""
         request = self._open.get(number)

@@ -14,7 +14,15 @@ from echannel_ray.records import known
 from echannel_ray.records.reading import Reader
 from echannel_ray.records.sources import part_of_block
 from echannel_ray.records.untyped import UntypedReader
-from echannel_ray.records.writing import array_format, batch_block, batch_format, block_of, validator_of, writer_of
+from echannel_ray.records.writing import (
+    Writer,
+    array_format,
+    batch_block,
+    batch_format,
+    block_of,
+    validator_of,
+    writer_of,
+)
 from echannel_ray.schemas import schema, types
 
 if TYPE_CHECKING:
@@ -148,7 +156,7 @@ class RecordEncoder:
     def _writer(self, event_class: type | None) -> tuple[int, Callable[[Any], bytes], int]:
         record = self.record if event_class is None else types.schema_of(event_class)
         writer = writer_of(event_class, record)
-        self._make_known(event_class, writer.format)
+        self.make_known(event_class, writer.format)
         kind = typed(RECORD, writer.format.token)
         size = 0
         if writer.format.layout is not None:
@@ -165,7 +173,8 @@ class RecordEncoder:
 
         return kind, write_valid, size
 
-    def _make_known(self, event_type: Any, format: schema.Format) -> None:  # noqa: A002
+    def make_known(self, event_type: Any, format: schema.Format) -> None:  # noqa: A002
+        """Have the manager know a format in which records leave, and, of a type, that they are the channel's."""
         definition = self.definition
         if format.token not in definition.formats:
             declared = event_type if self._output is None else None
@@ -220,7 +229,7 @@ class RecordEncoder:
         token = self._kinds.get(dtype)
         if token is None:
             format = array_format(dtype, self._schema_of(dtype))  # noqa: A001
-            self._make_known(dtype, format)
+            self.make_known(dtype, format)
             token = self._kinds[dtype] = format.token
             self.sizes[typed(RECORD, token)] = dtype.itemsize + OVERHEAD_BYTES
         return token
@@ -230,7 +239,7 @@ class RecordEncoder:
         token = self._kinds.get(key)
         if token is None:
             format = batch_format(batch.schema, self._schema_of(batch.schema))  # noqa: A001
-            self._make_known(batch.schema, format)
+            self.make_known(batch.schema, format)
             token = self._kinds[key] = format.token
         format = _known(token)  # noqa: A001
         pieces = batch.to_batches() if hasattr(batch, "to_batches") else [batch]
@@ -240,6 +249,55 @@ class RecordEncoder:
             for at in range(0, piece.num_rows, step):
                 part = piece.slice(at, step)
                 yield typed(BLOCK, token), bytes(batch_block(part, format)), part.num_rows
+
+
+class EmittedRecords:
+    """What one inline modulator emits, as events that leave: records, wherever it is that.
+
+    A mapping has no class that would tell: it is a record by the names of its fields, if they are those of the
+    channel's type or of what the modulator was given, which may be the output of E-code.
+    """
+
+    def __init__(self, encoder: RecordEncoder, is_of_channel: bool) -> None:
+        """`is_of_channel`: what it gets is of the channel's type. May ask a manager, as `gets` may."""
+        self._encoder = encoder
+        self._by_names: dict[frozenset[str], Writer] = {}
+        self._seen: set[int] = set()
+        self._usual = self._learn(encoder.record) if is_of_channel else None
+        self._names = frozenset(encoder.record.names)
+        self._needed = frozenset(field.name for field in encoder.record.fields if field.default is None)
+
+    def gets(self, kind: int) -> None:
+        """The modulator is about to be given events of this kind."""
+        token = token_of(kind)
+        if token and token not in self._seen:
+            self._learn(_known(token).record)
+            self._seen.add(token)
+
+    def _learn(self, record: schema.Record) -> Writer:
+        names = frozenset(record.names)
+        writer = self._by_names.get(names)
+        if writer is None:
+            writer = writer_of(None, record)
+            self._encoder.make_known(None, writer.format)
+            self._by_names[names] = writer
+        return writer
+
+    def encode(self, event: Any) -> Encoded:
+        """See `RecordEncoder.encode`; asks no manager about a mapping."""
+        if not isinstance(event, Mapping):
+            return self._encoder.emitted(event)
+        names = frozenset(event)
+        writer = self._by_names.get(names)
+        if writer is None and self._needed <= names <= self._names:
+            writer = self._usual
+        if writer is not None:
+            try:
+                data = writer.write(event)
+                return typed(RECORD, writer.format.token), data, len(data) + OVERHEAD_BYTES
+            except errors.NotSerialisable:
+                pass
+        return encode(event)
 
 
 def _is_array_record(event: Any) -> bool:

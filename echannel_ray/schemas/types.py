@@ -15,8 +15,8 @@ from echannel_ray.schemas.declared import schema_of, source_of
 from echannel_ray.schemas.texts import type_text
 
 __all__ = [
-    "certain_of", "check_consumer", "check_producer", "compare", "describe", "described", "opened", "record_of",
-    "schema_of", "with_defaults_of",
+    "certain_of", "check_consumer", "check_producer", "compare", "describe", "described", "opened", "readable_of",
+    "record_of", "schema_of", "with_defaults_of",
 ]  # fmt: skip
 
 _NAMES: Final = {"numpy": "numpy:dtype", "arrow": "pyarrow:Schema"}
@@ -93,8 +93,18 @@ def record_of(defined: dict[str, Any] | None) -> schema.Record:
 
 def certain_of(defined: dict[str, Any] | None) -> schema.Record:
     """Those of them that each record has, or that have a default to be used where one lacks them."""
-    fields = record_of(defined).fields
-    return schema.Record(tuple(field for field in fields if field.default is not None or not field.is_optional))
+    return _certain(record_of(defined))
+
+
+def readable_of(defined: dict[str, Any]) -> schema.Record:
+    """The same, but without what extends the channel: what E-code may read. So equal texts stay equal, whoever adds to
+    the channel's type meanwhile.
+    """
+    return _certain(_parts(defined)[0])
+
+
+def _certain(record: schema.Record) -> schema.Record:
+    return schema.Record(tuple(each for each in record.fields if each.default is not None or not each.is_optional))
 
 
 def with_defaults_of(defined: dict[str, Any] | None, record: schema.Record) -> schema.Record:

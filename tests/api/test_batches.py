@@ -29,6 +29,11 @@ class Reading:
 
 
 @dataclasses.dataclass
+class Short:
+    number: int
+
+
+@dataclasses.dataclass
 class Named:
     name: str
     number: int
@@ -299,6 +304,53 @@ def test_behind_a_modulator(name):
         producer.drain(SOON)
         subscription.drain(SOON)
     assert [int(n) for each in inbox.items for n in each["number"]] == [1, 1, 2, 2, 3, 3]
+
+
+def publish_openly(party: Any, channel: ec.EventChannel, source: str) -> None:
+    with channel.producer(admission=OPEN) as producer:
+        producer.publish_many(SOURCES[source](1, 100))
+        producer.drain(SOON)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("is_near", [True, False])
+def test_what_an_inline_modulator_passes_on_stays_a_record(near, name, source, is_near):
+    channel = ec.channel(name, Reading)
+    made = channel.derive(ec.ecode("output.number = number * 2\nreturn True", output=Short))
+    columns, short, of_made, made_columns = Inbox(), Inbox(), Inbox(), Inbox()
+    inline: dict[str, Any] = {"modulator": modulators.Repeat(1), "tier": "inline"}
+    with (
+        channel.subscribe(columns, batches="numpy", **inline) as first,
+        channel.subscribe(short, event_type=Short, **inline),
+        made.subscribe(of_made, **inline),
+        made.subscribe(made_columns, batches="arrow", **inline),
+    ):
+        publish_openly(None, channel, source) if is_near else ask(near, publish_openly, channel, source)
+        assert short.wait(100) == [Short(number) for number in range(1, 101)]
+        assert of_made.wait(100) == [Short(number * 2) for number in range(1, 101)]
+        wait_until(lambda: sum(map(len, columns.items)) == sum(map(len, made_columns.items)) == 100)
+        assert first.stats().failed == 0
+    assert np.array_equal(np.concatenate(columns.items)["row"], array(1, 100)["row"])
+    assert [n for each in made_columns.items for n in each["number"].to_pylist()] == [*range(2, 202, 2)]
+
+
+class Described(ec.Modulator):
+    """Emits dicts of its own, of which some have the fields of a record."""
+
+    def enqueue(self, event: Any) -> None:
+        number = event["number"]
+        self.emit({"number": number, "weight": number / 2, "row": [0, number]})
+        self.emit({"number": number, "about": "something else"})
+        self.emit({"number": "no number", "weight": 0.0, "row": [0, 0]})
+
+
+def test_a_dict_that_an_inline_modulator_makes_is_a_record_if_it_fits(near, name):
+    channel = ec.channel(name, Reading)
+    inbox, others = Inbox(), Inbox()
+    with channel.subscribe(inbox, modulator=Described(), tier="inline", batches="arrow", on_error=others):
+        ask(near, publish_openly, channel, "arrays")
+        wait_until(lambda: sum(map(len, inbox.items)) == 100)
+        assert len(others.wait(200)) == 200
 
 
 @pytest.mark.parametrize("kind", ["numpy", "arrow"])

@@ -13,7 +13,7 @@ import echannel_ray as ec
 from echannel_ray.overview.reading import read_channel
 from echannel_ray.runtime.mailbox import WINDOW_EVENTS
 from tests.api.modulators import Above, Gate, Raising, Waiting
-from tests.api.parties import Inbox, Valve, ask
+from tests.api.parties import Inbox, Valve, ask, publish_all
 from tests.api.ticks import OPEN, SOURCES, Tick, ticks
 from tests.clusters import wait_until
 
@@ -115,6 +115,23 @@ class TestDropped:
             assert stats.dropped == {"retention": stats.events_dropped}
             assert stats.events_dropped > 10
             assert stats.consumer_lag_events == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"group": "g"}], ids=["alone", "group"])
+@pytest.mark.parametrize("is_coroutine", [False, True])
+def test_the_event_in_whose_handler_a_subscription_is_closed_is_counted(nodes, near, channel, is_coroutine, options):
+    def close_at_ten(event: int) -> None:
+        if event == 10:
+            subscription.close()
+
+    async def close_in_coroutine(event: int) -> None:
+        close_at_ten(event)
+
+    subscription = channel.subscribe(close_in_coroutine if is_coroutine else close_at_ten, **options)
+    ask(near, publish_all, channel, [*range(1, 21)])
+    wait_until(lambda: channel.stats().events_delivered == subscription.stats().handled == 10)
+    time.sleep(0.2)  # nothing more is to be counted, so there is nothing to wait for
+    assert channel.stats().events_delivered == 10
 
 
 class TestQueues:

@@ -100,7 +100,7 @@ def test_a_group_that_comes_back_at_once_begins_anew_and_gets_nothing_twice(part
     with channel.subscribe(inbox, **options), channel.subscribe(inbox, **options):
         publish_all(None, channel, [*range(20, 40)])
         inbox.wait(40)
-        time.sleep(0.5)
+        time.sleep(0.5)  # nothing more is to come, so there is nothing to wait for
         assert sorted(inbox.items) == [*range(40)]
 
 

@@ -453,3 +453,25 @@ def test_a_batch_has_the_fields_that_every_record_has(name, kind, retain):
     rows = [row for each in inbox.items for row in (each.tolist() if kind == "numpy" else each.to_pylist())]
     values = [row if kind == "numpy" else (*row.values(),) for row in rows]
     assert values == [(number, 0.5) for number in range(1, 7)]
+
+
+def test_equal_texts_share_one_derived_channel_whatever_was_added_meanwhile(near, name):
+    channel = ec.channel(name, Base)
+    before = channel.derive("number % 3 == 0")
+    with channel.subscribe(event_type=WithDefaults):
+        after = [channel.derive("number % 3 == 0"), ec.channel(name, Wider).derive("number % 3 == 0")]
+        assert {each.name for each in after} == {before.name}
+        first, second = Inbox(), Inbox()
+        with before.subscribe(first, group="g"), after[0].subscribe(second, group="g"):
+            ask(near, publish_all, channel, [Base(number, 1.5) for number in range(30)])
+            wait_until(lambda: len(first.items) + len(second.items) >= 10)
+            got = sorted(each.number for each in first.items + second.items)
+        assert got == [*range(0, 30, 3)]
+
+
+def test_ecode_does_not_know_what_was_added(name):
+    channel = ec.channel(name, Base)
+    with channel.subscribe(event_type=WithDefaults):
+        assert "venue" in (ec.channel(name, Base).schema() or {})
+        with pytest.raises(ec.ModulatorRefused, match="venue is not known here"):
+            ec.channel(name, Base).derive("venue == 'X'")

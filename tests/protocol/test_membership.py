@@ -106,6 +106,15 @@ def test_repeated_requests_change_nothing_and_are_answered_alike(book):
     assert stats == {"events_published": 5, "events_delivered": 3, "producers": 0, "consumers": 0}
 
 
+def test_what_a_subscription_has_counted_after_it_was_closed_is_added(book):
+    open_channel(book)
+    subscribe(book)
+    book.requested(OTHER_NODE, CONSUMER, Unsubscribe("c", 7, {"events_delivered": 3}))
+    book.requested(OTHER_NODE, CONSUMER, Unsubscribe("c", 7, {"events_delivered": 1}, is_late=True))
+    stats, _ = book.requested(NODE, PRODUCER, GetChannelStats("c"))
+    assert stats["events_delivered"] == 4
+
+
 def test_members_of_a_group_have_equal_pairs(book):
     open_channel(book)
     subscribe(book, "g", "pair")
