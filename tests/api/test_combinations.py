@@ -35,6 +35,7 @@ DTYPE = np.dtype([("number", "<i8"), ("weight", "<f8")])
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string()), ("sizes", pa.list_(pa.int32()))])
 TYPES: dict[str, Any] = {"untyped": None, "class": Fixed, "texts": Varied, "dtype": DTYPE, "schema": SCHEMA}
 FIXED = ("class", "dtype")
+DEGREES: list[Any] = [1, 64, "adaptive"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Case:
     is_group: bool
     batches: str | None
     behind: str  # what is between: "", "ecode" or "fifo"
-    degree: int | str
+    degree: Any
 
 
 def case_of(seed: int) -> Case:
@@ -70,7 +71,7 @@ def case_of(seed: int) -> Case:
         is_group,
         chance.choice(batches),
         chance.choice(["", "", "fifo"] if type_name == "untyped" else ["", "", "ecode", "fifo"]),
-        chance.choice([1, 64, "adaptive"]),
+        chance.choice(DEGREES),
     )
 
 
