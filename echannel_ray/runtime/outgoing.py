@@ -108,8 +108,10 @@ class Outgoing:
         for route, count in zip(columns.streams, columns.counts, strict=True):
             stream = streams.get(route)
             if stream is not None:
-                stream.packs += 1
                 stream.bytes_between_nodes += share_bytes * count
+        for stream in {streams.get(route) for route in columns.streams}:  # which may have several runs in it
+            if stream is not None:
+                stream.packs += 1
 
     def _pack(self, flow: FlowSender, body: Sequence[Buffer], flags: int) -> None:
         number = flow.sent(body, flags, time.monotonic())

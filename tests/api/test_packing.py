@@ -46,6 +46,7 @@ def test_a_pack_waits_for_its_degree(near, name):
         for number in range(9):
             producer.publish(number)
         assert ask(near, has_nothing)
+        assert channel.stats().events_published == 9  # to look changes nothing
         producer.publish(9)
         assert ask(near, get, 10) == [*range(10)]
         assert channel.stats().packs_sent == 1
