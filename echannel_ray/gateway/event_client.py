@@ -114,17 +114,20 @@ class EventSubscription:
             self._tell()
 
     def _tell(self) -> None:
-        """Have the gateway know what is taken, and handled."""
+        """Have the gateway know what is taken, and handled.
+
+        What has come is handed out, also where the connection is lost: who waits for more is told.
+        """
         if not self._is_over:
             handled = self._handled if self._is_member else 0
-            self._client._send(frames.Credit(self._number, self._taken_bytes, handled))
+            with contextlib.suppress(errors.EChannelError):
+                self._client._send(frames.Credit(self._number, self._taken_bytes, handled))
             self._taken_bytes = self._handled = 0
 
     def _tell_last(self) -> None:
         """Before the end of a member of a group: what it has handled is nobody else's."""
         if self._is_member and self._handled:
-            with contextlib.suppress(errors.EChannelError):  # the connection is lost: others get it again
-                self._tell()
+            self._tell()
 
     def close(self) -> None:
         """End it; a second time does nothing."""

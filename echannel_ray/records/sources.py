@@ -52,6 +52,12 @@ def part_of_block(format: Format, block: Block, count: int, start: int, stop: in
     return memoryview(block)[start * size : stop * size]
 
 
+def travelling_part(format: Format, block: Block, count: int, start: int, stop: int) -> bytes:  # noqa: A002
+    """The same, as bytes that travel."""
+    part = part_of_block(format, block, count, start, stop)
+    return bytes(part.serialize() if format.encoding == schema.ARROW else part)
+
+
 def _refuse(reason: str, *arguments: Any) -> NoReturn:
     raise ValueError(f"what came is not in the form that its format says: {reason}")
 
@@ -62,12 +68,6 @@ def array_of(dtype: Any, block: Block, count: int) -> Any:
 
     _check_size(block, count, dtype.itemsize)
     return np.frombuffer(memoryview(block).toreadonly(), dtype)
-
-
-def travelling_part(format: Format, block: Block, count: int, start: int, stop: int) -> bytes:  # noqa: A002
-    """The same as it travels."""
-    part = part_of_block(format, block, count, start, stop)
-    return bytes(part.serialize() if format.encoding == schema.ARROW else part)
 
 
 def _check_size(block: Block, count: int, record_bytes: int) -> None:

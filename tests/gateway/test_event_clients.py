@@ -119,6 +119,31 @@ def test_a_client_that_goes_leaves_nothing(host, gateway):
         client.ping()
 
 
+def test_a_member_of_a_group_says_what_it_has_handled(host, events):
+    with events.subscribe("notes", group="g") as member, events.subscribe("notes") as alone:
+        theirs, own = host.events["notes"].feeds
+        for feed in (theirs, own):
+            for sequence in range(1, 6):
+                feed.put(message(sequence, sequence, at=sequence / 2))
+        assert taken(member, 5) == taken(alone, 5)
+        wait_until(lambda: theirs.settled == 5)
+        assert own.settled == 0
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_what_has_come_is_handed_out_after_the_connection_was_lost(host, gateway, group):
+    client = EventClient(gateway.endpoint)
+    subscription = client.subscribe("notes", group=group)
+    for sequence in range(1, 4):
+        feed_of(host).put(Message(b"x" * 300_000, "p.1", sequence, float(sequence)))
+    wait_until(lambda: len(subscription._frames) == 3)
+    client._wire.close()
+    wait_until(lambda: client._lost is not None)
+    assert len(taken(subscription, 3)) == 3
+    with pytest.raises(errors.Disconnected):
+        subscription.get(SOON)
+
+
 def test_a_filter_has_its_params(host, events):
     with events.subscribe("notes", where="value", params={"low": 3}) as subscription:
         events.publish("notes", range(6))
