@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from echannel_ray.core.messages import Definition, LookUpChannel
 from echannel_ray.errors import EventsMissing, NotSerialisable
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.ids import check_channel_name
 from echannel_ray.logs.columns import COLUMNS, ColumnReader, record_of_channel, schema_of_channel
 from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.logs.positions import Position
-from echannel_ray.protocol.messages import Definition, LookUpChannel
 from echannel_ray.records import known
 from echannel_ray.retained.reading import events_of
 from echannel_ray.retained.remote import RemoteLogs

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors, options
+from echannel_ray.core import messages
+from echannel_ray.core.streams import OVERFLOW_POLICIES
 from echannel_ray.formats.traced import switch
 from echannel_ray.ids import check_channel_name, check_group_name, check_namespace
 from echannel_ray.logs.positions import Position
@@ -16,8 +18,6 @@ from echannel_ray.modulation.admission import Admission
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.options import Packing, Retention
 from echannel_ray.producer import Producer, RetainedProducer
-from echannel_ray.protocol import messages
-from echannel_ray.protocol.streams import OVERFLOW_POLICIES
 from echannel_ray.records import known
 from echannel_ray.records.reading import Reader
 from echannel_ray.records.untyped import UntypedReader

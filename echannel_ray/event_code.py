@@ -6,10 +6,10 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from echannel_ray.core.messages import Shipment
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.program import TYPES_OF_VALUES, Type
 from echannel_ray.programs.source import Source, name_of, source_of
-from echannel_ray.protocol.messages import Shipment
 from echannel_ray.schemas import types
 from echannel_ray.schemas.schema import Record, as_bytes
 from echannel_ray.shared_object import SharedObject

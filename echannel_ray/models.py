@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from echannel_ray.protocol.latencies import quantile
+from echannel_ray.core.latencies import quantile
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from echannel_ray.core.packing import Packing as Packing
 from echannel_ray.errors import TypeMismatch
-from echannel_ray.protocol.packing import Packing as Packing
 
 DEFAULT_WINDOW_BYTES = 8 << 20
 # What a log keeps where nothing is said; in memory beyond 64 MiB it goes to a temporary file.

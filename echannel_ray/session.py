@@ -17,9 +17,9 @@ import ray
 from echannel_ray import errors
 from echannel_ray.actors import bootstrap
 from echannel_ray.actors.storage import SOCKET_NAME
+from echannel_ray.core import messages
 from echannel_ray.formats.traced import switch
 from echannel_ray.ids import check_namespace, node_number
-from echannel_ray.protocol import messages
 from echannel_ray.retained.calls import ANSWERS
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.greeting import greet

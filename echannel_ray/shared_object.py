@@ -44,7 +44,7 @@ from echannel_ray.formats.fields import (
 __all__ = ["SharedObject", "definition_of", "rebuild_class"]
 
 if TYPE_CHECKING:
-    from echannel_ray.protocol.messages import SharedRef
+    from echannel_ray.core.messages import SharedRef
     from echannel_ray.runtime.sharing import Master
 
 S = TypeVar("S", bound="SharedObject")
@@ -463,7 +463,7 @@ def _stale(expected: int, current: int) -> StaleVersion:
 
 def _copy_from(cls: type[S], whose: tuple[str, int, int, int], version: int, fields: bytes) -> S:
     """A secondary copy in this process; pickles call it."""
-    from echannel_ray.protocol.messages import SharedRef
+    from echannel_ray.core.messages import SharedRef
     from echannel_ray.runtime.sharing import CopyHolder, Link
     from echannel_ray.session import session_for
 

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from echannel_ray import errors
+from echannel_ray.core.counting import growth
+from echannel_ray.core.messages import Membership, Shipment, Subscribe, Unsubscribe
 from echannel_ray.modulation.fingerprint import identity_of
-from echannel_ray.protocol.counting import growth
-from echannel_ray.protocol.messages import Membership, Shipment, Subscribe, Unsubscribe
 from echannel_ray.runtime.calls import Nobody
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.entering import entered

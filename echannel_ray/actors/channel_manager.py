@@ -1,4 +1,4 @@
-"""The channel manager: the shell around `protocol.membership.ChannelBook`.
+"""The channel manager: the shell around `core.membership.ChannelBook`.
 
 It answers requests from the book and performs the book's instructions. It never blocks its loop, and a part that does
 not answer holds up only what has to wait for that part.
@@ -22,12 +22,10 @@ from echannel_ray.actors.bootstrap import (
 from echannel_ray.actors.doors import open_actors_door, silent_among
 from echannel_ray.actors.instruments import RayInstruments, flush_seconds
 from echannel_ray.actors.lags import Lags
-from echannel_ray.errors import EChannelError, ModulatorRefused
-from echannel_ray.ids import WIRE_VERSION
-from echannel_ray.protocol.counting import add_up, sums_by_node
-from echannel_ray.protocol.lags import LAG, take_off
-from echannel_ray.protocol.membership import ChannelBook, InstallDerived, Instruction, PushMembership, RecordDefinition
-from echannel_ray.protocol.messages import (
+from echannel_ray.core.counting import add_up, sums_by_node
+from echannel_ray.core.lags import LAG, take_off
+from echannel_ray.core.membership import ChannelBook, InstallDerived, Instruction, PushMembership, RecordDefinition
+from echannel_ray.core.messages import (
     REPLAY,
     ConcentratorInfo,
     Definition,
@@ -46,6 +44,8 @@ from echannel_ray.protocol.messages import (
     Unconfirmed,
     Unsubscribe,
 )
+from echannel_ray.errors import EChannelError, ModulatorRefused
+from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.runtime.telling import metrics_are_on
 from echannel_ray.transport import wire
 

@@ -23,11 +23,11 @@ from echannel_ray.actors.remembered import forget_gateway
 from echannel_ray.actors.restoring import Restoring
 from echannel_ray.actors.storage import SOCKET_NAME, Storage
 from echannel_ray.actors.wallet import Wallet
+from echannel_ray.core import frames, messages
+from echannel_ray.core.messages import ConcentratorInfo, Directory, Push, Registrations, Unconfirmed
+from echannel_ray.core.naming import slot_of
+from echannel_ray.core.relay import Relay
 from echannel_ray.ids import WIRE_VERSION, node_number
-from echannel_ray.protocol import frames, messages
-from echannel_ray.protocol.messages import ConcentratorInfo, Directory, Push, Registrations, Unconfirmed
-from echannel_ray.protocol.naming import slot_of
-from echannel_ray.protocol.relay import Relay
 from echannel_ray.runtime.hub import Hub, HubLink
 from echannel_ray.transport import wire
 from echannel_ray.transport.presence import forget_endpoint, former_endpoints, note_endpoint

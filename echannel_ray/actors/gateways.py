@@ -13,11 +13,11 @@ from echannel_ray.actors.remembered import (
     remembered_identity,
     remembered_tokens,
 )
+from echannel_ray.core.messages import GatewayRequest, OpenGateway, RevokeAtGateway
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.server import Gateway
 from echannel_ray.gateway.tokens import Remembered
-from echannel_ray.protocol.messages import GatewayRequest, OpenGateway, RevokeAtGateway
 from echannel_ray.retained.hosting import KeeperHost
 from echannel_ray.retained.keeper import Keeper
 from echannel_ray.runtime.endpoint import Endpoint

@@ -8,7 +8,7 @@ import ray
 from ray.util.metrics import Counter, Gauge, Histogram
 
 from echannel_ray.actors.metrics import COUNTER, GAUGE, LATENCY, Metric
-from echannel_ray.protocol.latencies import BOUNDS_SECONDS
+from echannel_ray.core.latencies import BOUNDS_SECONDS
 from echannel_ray.runtime.telling import TELL_SECONDS
 
 logger = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from echannel_ray.core.latencies import BOUNDS_SECONDS
+from echannel_ray.core.messages import Tally
 from echannel_ray.ids import WIRE_VERSION
-from echannel_ray.protocol.latencies import BOUNDS_SECONDS
-from echannel_ray.protocol.messages import Tally
 from echannel_ray.runtime.telling import metrics_are_on
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"

@@ -1,4 +1,4 @@
-"""The name server: the shell around `protocol.naming.NameBook`, and the authority behind the links' keys.
+"""The name server: the shell around `core.naming.NameBook`, and the authority behind the links' keys.
 
 All that it knows is known elsewhere too: who the concentrators are, they say themselves; the definitions are a second
 copy; its secret is among its arguments, which Ray keeps. So a restart asks around, and nothing is lost.
@@ -18,9 +18,9 @@ import ray
 
 from echannel_ray.actors import bootstrap
 from echannel_ray.actors.doors import open_actors_door
+from echannel_ray.core.messages import ConcentratorInfo, Definition, Directory
+from echannel_ray.core.naming import NameBook
 from echannel_ray.ids import RAY_NAMESPACE, WIRE_VERSION, node_number
-from echannel_ray.protocol.messages import ConcentratorInfo, Definition, Directory
-from echannel_ray.protocol.naming import NameBook
 from echannel_ray.transport.authority import Authority, AuthoritySecret
 from echannel_ray.transport.door import remove_doors
 from echannel_ray.transport.security import Credentials

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from echannel_ray import errors
-from echannel_ray.protocol.messages import ConcentratorInfo, Directory
-from echannel_ray.protocol.relay import Relay
+from echannel_ray.core.messages import ConcentratorInfo, Directory
+from echannel_ray.core.relay import Relay
 from echannel_ray.runtime.hub import Hub, HubLink
 from echannel_ray.transport import wire
 from echannel_ray.transport.security import Credentials

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from echannel_ray.protocol import messages
-from echannel_ray.protocol.messages import Derived, Registrations
-from echannel_ray.protocol.naming import slot_of
+from echannel_ray.core import messages
+from echannel_ray.core.messages import Derived, Registrations
+from echannel_ray.core.naming import slot_of
 
 
 class Registry:

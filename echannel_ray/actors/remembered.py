@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
+from echannel_ray.core.messages import OpenGateway
 from echannel_ray.gateway.tokens import Remembered
 from echannel_ray.logs.directory import directory_of
-from echannel_ray.protocol.messages import OpenGateway
 from echannel_ray.retained.directory import private_directory
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from echannel_ray import errors
 from echannel_ray.actors.remembered import remembered_gateway
+from echannel_ray.core.messages import GatewayRequest, LogAddress, OpenLog
 from echannel_ray.logs.directory import has_logs
-from echannel_ray.protocol.messages import GatewayRequest, LogAddress, OpenLog
 from echannel_ray.retained.directory import private_directory
 from echannel_ray.runtime.greeting import greet
 from echannel_ray.transport.connection import Connection

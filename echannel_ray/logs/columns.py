@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from echannel_ray.core.kinds import BLOCK, RECORD
+from echannel_ray.core.messages import Definition
 from echannel_ray.errors import NotSerialisable, TypeMismatch
 from echannel_ray.logs.entries import FILE, Entry, Missing, NewEntry
-from echannel_ray.protocol.kinds import BLOCK, RECORD
-from echannel_ray.protocol.messages import Definition
 from echannel_ray.records import known
 from echannel_ray.records.arrow import arrow_schema, plain_batch, plain_type
 from echannel_ray.records.arrow_types import schema_of_record

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from echannel_ray.core.messages import GetMembership, Membership
 from echannel_ray.options import packing_of, retention_of
 from echannel_ray.overview.reading import ChannelLine, ask_part, find_channel, read_line
-from echannel_ray.protocol.messages import GetMembership, Membership
 
 
 class Group(BaseModel):

@@ -6,8 +6,8 @@ import math
 from collections.abc import Hashable
 from typing import Final
 
+from echannel_ray.core.latencies import BOUNDS_SECONDS, quantile
 from echannel_ray.models import ChannelStats
-from echannel_ray.protocol.latencies import BOUNDS_SECONDS, quantile
 
 # Counters of a node that did not answer are missing from a sum, which falls, and jumps when it answers again: that is
 # no traffic. A sum that stays low for longer has lost a process, or is of another channel of that name.

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from echannel_ray.actors import bootstrap
+from echannel_ray.core.messages import Definition, Directory, GetChannelStats, LookUpChannel
+from echannel_ray.core.naming import slot_of
 from echannel_ray.errors import ChannelDeleted, NoSuchChannel
 from echannel_ray.models import ChannelStats, Node, Part, Status, status_of
-from echannel_ray.protocol.messages import Definition, Directory, GetChannelStats, LookUpChannel
-from echannel_ray.protocol.naming import slot_of
 
 _ANSWER_SECONDS = 15.0
 _AT_ONCE = 16

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from echannel_ray.core.kinds import token_of, wire_kind
 from echannel_ray.logs.entries import NewEntry
-from echannel_ray.protocol.kinds import token_of, wire_kind
 from echannel_ray.retained import calls
 from echannel_ray.runtime.deliveries import Delivery
 

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
+from echannel_ray.core.kinds import BLOCK
 from echannel_ray.logs.entries import FILE, Entry
-from echannel_ray.protocol.kinds import BLOCK
 from echannel_ray.records.known import known
 from echannel_ray.records.sources import travelling_part
 from echannel_ray.schemas.schema import LAYOUT

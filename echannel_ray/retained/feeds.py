@@ -12,14 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from echannel_ray import errors
-from echannel_ray.formats.sealed import SEALED
-from echannel_ray.gateway.event_hosting import FeedEnded
-from echannel_ray.ids import check_group_name
-from echannel_ray.logs.positions import Position
-from echannel_ray.programs.code import Code
-from echannel_ray.programs.program import TYPES_OF_VALUES
-from echannel_ray.programs.source import name_of, source_of
-from echannel_ray.protocol.messages import (
+from echannel_ray.core.messages import (
     Definition,
     Derived,
     Membership,
@@ -29,6 +22,13 @@ from echannel_ray.protocol.messages import (
     Subscribe,
     Unsubscribe,
 )
+from echannel_ray.formats.sealed import SEALED
+from echannel_ray.gateway.event_hosting import FeedEnded
+from echannel_ray.ids import check_group_name
+from echannel_ray.logs.positions import Position
+from echannel_ray.programs.code import Code
+from echannel_ray.programs.program import TYPES_OF_VALUES
+from echannel_ray.programs.source import name_of, source_of
 from echannel_ray.records import known
 from echannel_ray.records.reading import Reader
 from echannel_ray.records.untyped import UntypedReader

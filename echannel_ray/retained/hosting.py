@@ -8,6 +8,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from echannel_ray.core.messages import (
+    Definition,
+    LogAddress,
+    LookUpChannel,
+    OpenChannel,
+    RegisterProducer,
+)
 from echannel_ray.gateway.event_hosting import Derived, EventChannelInfo
 from echannel_ray.gateway.hosting import ChannelInfo, Files
 from echannel_ray.ids import check_channel_name
@@ -15,13 +22,6 @@ from echannel_ray.logs.columns import ColumnReader, ColumnWriter, record_of_chan
 from echannel_ray.logs.entries import Chosen, Committed, Entry, Missing, NewEntry, Place
 from echannel_ray.logs.files import file_entry
 from echannel_ray.options import as_dict, packing_of, retention_from
-from echannel_ray.protocol.messages import (
-    Definition,
-    LogAddress,
-    LookUpChannel,
-    OpenChannel,
-    RegisterProducer,
-)
 from echannel_ray.records import known
 from echannel_ray.records.writing import format_of
 from echannel_ray.retained import calls

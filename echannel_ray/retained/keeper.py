@@ -14,10 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from echannel_ray import errors
-from echannel_ray.logs.directory import directory_of
-from echannel_ray.logs.entries import Bounds
-from echannel_ray.logs.store import Store
-from echannel_ray.protocol.messages import (
+from echannel_ray.core.messages import (
     Definition,
     KeptLog,
     LogAddress,
@@ -26,7 +23,10 @@ from echannel_ray.protocol.messages import (
     OpenChannel,
     RegisterProducer,
 )
-from echannel_ray.protocol.packing import Packing
+from echannel_ray.core.packing import Packing
+from echannel_ray.logs.directory import directory_of
+from echannel_ray.logs.entries import Bounds
+from echannel_ray.logs.store import Store
 from echannel_ray.records import known
 from echannel_ray.retained import calls
 from echannel_ray.retained.directory import private_directory

@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from echannel_ray import errors
+from echannel_ray.core.kinds import BLOCK, typed
+from echannel_ray.core.streams import RETENTION
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.logs.store import Store
-from echannel_ray.protocol.kinds import BLOCK, typed
-from echannel_ray.protocol.streams import RETENTION
 from echannel_ray.records import known
 from echannel_ray.records.sources import travelling_part
 from echannel_ray.retained.reading import unfolded

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final, NamedTuple
 
+from echannel_ray.core.messages import LogAddress
 from echannel_ray.logs.entries import Entry
-from echannel_ray.protocol.messages import LogAddress
 
 _MOST_PRODUCERS: Final = 10_000  # whose last events are remembered
 

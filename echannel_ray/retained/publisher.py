@@ -19,11 +19,11 @@ from functools import partial
 from typing import Any, Final
 
 from echannel_ray import errors
+from echannel_ray.core.kinds import BLOCK, wire_kind
+from echannel_ray.core.messages import LogAddress, Membership, OpenLog
+from echannel_ray.core.streams import BLOCK as WAIT
+from echannel_ray.core.streams import DROP_OLDEST, RAISE
 from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES
-from echannel_ray.protocol.kinds import BLOCK, wire_kind
-from echannel_ray.protocol.messages import LogAddress, Membership, OpenLog
-from echannel_ray.protocol.streams import BLOCK as WAIT
-from echannel_ray.protocol.streams import DROP_OLDEST, RAISE
 from echannel_ray.retained import calls
 from echannel_ray.retained.backlog import Backlog, Sent
 from echannel_ray.runtime.calls import Call, Nobody

@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from echannel_ray.core.messages import LogAddress, Membership
+from echannel_ray.core.receiving import Delivered
 from echannel_ray.errors import EChannelError, EventsMissing
 from echannel_ray.logs.entries import Entry
 from echannel_ray.logs.positions import Position
-from echannel_ray.protocol.messages import LogAddress, Membership
-from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.retained import calls
 from echannel_ray.retained.places import Lot, Place, Seen
 from echannel_ray.retained.reading import Part, decoded, size_of, unfolded

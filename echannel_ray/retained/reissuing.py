@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from echannel_ray import errors
+from echannel_ray.core.messages import REPLAY, KeptLog, Membership
+from echannel_ray.core.packing import Packing
 from echannel_ray.logs.entries import Entry
 from echannel_ray.logs.store import Store
-from echannel_ray.protocol.messages import REPLAY, KeptLog, Membership
-from echannel_ray.protocol.packing import Packing
 from echannel_ray.retained.log_publisher import LOOK_SECONDS, LogPublisher
 from echannel_ray.retained.progress import Progress, is_progress
 from echannel_ray.retained.replaying import Replayer

@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from echannel_ray import errors
+from echannel_ray.core.messages import GetMembership, LogAddress
 from echannel_ray.logs.entries import Entry, Missing
-from echannel_ray.protocol.messages import GetMembership, LogAddress
 from echannel_ray.retained import calls
 from echannel_ray.runtime.calls import Nobody
 

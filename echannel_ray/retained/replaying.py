@@ -14,8 +14,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from echannel_ray.core.messages import Membership
 from echannel_ray.logs.positions import Position
-from echannel_ray.protocol.messages import Membership
 from echannel_ray.retained.log_publisher import LOOK_SECONDS, LogPublisher
 from echannel_ray.retained.progress import Progress
 

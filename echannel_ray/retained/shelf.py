@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from echannel_ray.core.sharing_out import SharedOut
 from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.logs.store import Store
-from echannel_ray.protocol.sharing_out import SharedOut
 from echannel_ray.retained import calls
 from echannel_ray.retained.arriving import Arriving
 from echannel_ray.retained.cutting import cut

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
+from echannel_ray.core.kinds import token_of
+from echannel_ray.core.messages import REPLAY, Consumer, Derived, Membership
+from echannel_ray.core.streams import DROP_NEWEST, DROP_OLDEST
 from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PLAIN
-from echannel_ray.protocol.kinds import token_of
-from echannel_ray.protocol.messages import REPLAY, Consumer, Derived, Membership
-from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST
 from echannel_ray.runtime.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk, Host
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.inline import InlineHost

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from echannel_ray.core.streams import DROP_NEWEST, DROP_OLDEST, RAISE
 from echannel_ray.formats.events import OVERHEAD_BYTES
-from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST, RAISE
 from echannel_ray.runtime.branch import Chunk
 from echannel_ray.runtime.local import NOTHING
 from echannel_ray.runtime.typed import BLOCK_BYTES, Data

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
 import msgspec
 
 from echannel_ray import errors
-from echannel_ray.protocol import frames
+from echannel_ray.core import frames
 from echannel_ray.runtime.crew import Errand, Waiter
 from echannel_ray.runtime.waiting import deadline_of
 

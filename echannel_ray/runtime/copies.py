@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from echannel_ray.core.messages import SharedRef, Shipment
 from echannel_ray.formats.by_value import class_named
 from echannel_ray.modulation.modulator import Modulator
-from echannel_ray.protocol.messages import SharedRef, Shipment
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.ecode_host import EcodeHost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from echannel_ray.protocol.messages import MAX_SHIPPED_BYTES, Derived, Release
+from echannel_ray.core.messages import MAX_SHIPPED_BYTES, Derived, Release
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint

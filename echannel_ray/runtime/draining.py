@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from echannel_ray.protocol import frames
+from echannel_ray.core import frames
 from echannel_ray.runtime.room import ASK_AGAIN_SECONDS
 from echannel_ray.runtime.waiting import deadline_of
 

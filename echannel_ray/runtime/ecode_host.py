@@ -9,13 +9,13 @@ from itertools import compress
 from typing import Any
 
 from echannel_ray import errors
+from echannel_ray.core.kinds import token_of, typed, wire_kind
 from echannel_ray.formats.events import BLOCK, OVERHEAD_BYTES, RECORD
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.compiling import quick_switches
 from echannel_ray.programs.engine import Engine, Trapped
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.program import Program, Trap, Type
-from echannel_ray.protocol.kinds import token_of, typed, wire_kind
 from echannel_ray.records import known
 from echannel_ray.records.generic import as_record
 from echannel_ray.records.writing import Writer, writer_of

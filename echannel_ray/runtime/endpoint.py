@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.formats.sealed import ORDINARY, Decoding
-from echannel_ray.ids import new_endpoint_id
-from echannel_ray.protocol import frames
-from echannel_ray.protocol.counting import add_up
-from echannel_ray.protocol.messages import (
+from echannel_ray.core import frames
+from echannel_ray.core.counting import add_up
+from echannel_ray.core.messages import (
     MAX_SHIPPED_BYTES,
     Definition,
     Membership,
@@ -25,8 +23,10 @@ from echannel_ray.protocol.messages import (
     Release,
     Unsubscribe,
 )
-from echannel_ray.protocol.receiving import Receiver, Reception
-from echannel_ray.protocol.sending import Sender
+from echannel_ray.core.receiving import Receiver, Reception
+from echannel_ray.core.sending import Sender
+from echannel_ray.formats.sealed import ORDINARY, Decoding
+from echannel_ray.ids import new_endpoint_id
 from echannel_ray.runtime.bell import Bell
 from echannel_ray.runtime.by_channel import ByChannel
 from echannel_ray.runtime.calls import Calls

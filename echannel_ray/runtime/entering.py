@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from echannel_ray.protocol.messages import (
+from echannel_ray.core.messages import (
     REPLAY,
     Derive,
     Derived,

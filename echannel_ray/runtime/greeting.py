@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from echannel_ray import errors
-from echannel_ray.protocol import frames
+from echannel_ray.core import frames
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
 

@@ -11,9 +11,9 @@ from functools import partial
 from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
+from echannel_ray.core.receiving import Delivered
 from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
-from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.runtime.mailbox import (
     Item,
     LocalEvent,

@@ -19,9 +19,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from echannel_ray import errors
-from echannel_ray.ids import WIRE_VERSION
-from echannel_ray.protocol import frames
-from echannel_ray.protocol.frames import (
+from echannel_ray.core import frames
+from echannel_ray.core.frames import (
     FIRST_ADDRESSED,
     HEADER_BYTES,
     LAST_ADDRESSED,
@@ -30,7 +29,8 @@ from echannel_ray.protocol.frames import (
     MAX_FRAME_BYTES,
     MAX_GREETING_BYTES,
 )
-from echannel_ray.protocol.relay import Relay
+from echannel_ray.core.relay import Relay
+from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
 

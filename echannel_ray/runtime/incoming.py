@@ -10,12 +10,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
+from echannel_ray.core import frames
+from echannel_ray.core.flows import FlowReceiver
+from echannel_ray.core.frames import HEADER_BYTES, LEAST_BODY, MAGIC, MAX_FRAME_BYTES, PACK
+from echannel_ray.core.messages import Membership, NodeDrains, StatsWanted
 from echannel_ray.formats.events import RECORD
 from echannel_ray.formats.packs import MalformedPack, Undecodable, decode_body
-from echannel_ray.protocol import frames
-from echannel_ray.protocol.flows import FlowReceiver
-from echannel_ray.protocol.frames import HEADER_BYTES, LEAST_BODY, MAGIC, MAX_FRAME_BYTES, PACK
-from echannel_ray.protocol.messages import Membership, NodeDrains, StatsWanted
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.mailbox import PECULIAR
 from echannel_ray.transport import wire

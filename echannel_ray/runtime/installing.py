@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from echannel_ray import errors
-from echannel_ray.protocol import frames
-from echannel_ray.protocol.messages import Derived, GetModulator, Installed, Membership, Refused
+from echannel_ray.core import frames
+from echannel_ray.core.messages import Derived, GetModulator, Installed, Membership, Refused
 from echannel_ray.runtime.branch import Host
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.transport import wire

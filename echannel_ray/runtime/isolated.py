@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
+from echannel_ray.core.kinds import token_of
 from echannel_ray.formats import plain
-from echannel_ray.protocol.kinds import token_of
 from echannel_ray.runtime.branch import Branch, Chunk, Host
 from echannel_ray.runtime.copies import ALL_VERSIONS, CopyInSandbox
 from echannel_ray.runtime.crew import Errand

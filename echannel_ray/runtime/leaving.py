@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from echannel_ray import errors
-from echannel_ray.protocol.messages import Unsubscribe
+from echannel_ray.core.messages import Unsubscribe
 from echannel_ray.runtime.crew import Waiter
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from echannel_ray.core.kinds import Block, token_of
+from echannel_ray.core.streams import DROP_NEWEST, DROP_OLDEST
 from echannel_ray.formats.events import decode
-from echannel_ray.protocol.kinds import Block, token_of
-from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST
 from echannel_ray.runtime.mailbox import LocalEvent, Mailbox
 
 if TYPE_CHECKING:

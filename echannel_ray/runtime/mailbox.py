@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from echannel_ray.core.kinds import Block
+from echannel_ray.core.latencies import Latencies
+from echannel_ray.core.messages import LogAddress
+from echannel_ray.core.receiving import Delivered
+from echannel_ray.core.streams import RETENTION
 from echannel_ray.errors import EChannelError, EventsMissing, NotSerialisable
 from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
-from echannel_ray.protocol.kinds import Block
-from echannel_ray.protocol.latencies import Latencies
-from echannel_ray.protocol.messages import LogAddress
-from echannel_ray.protocol.receiving import Delivered
-from echannel_ray.protocol.streams import RETENTION
 from echannel_ray.runtime.crew import Errand, Waiter
 from echannel_ray.runtime.timers import Timer
 from echannel_ray.transport import wire

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from echannel_ray import errors
+from echannel_ray.core import frames
+from echannel_ray.core.flows import FlowSender
+from echannel_ray.core.frames import Buffer
+from echannel_ray.core.gathering import Columns
+from echannel_ray.core.kinds import as_wire, entries_of, kind_at, token_of, wire_kind
+from echannel_ray.core.streams import SenderStream
 from echannel_ray.formats.packs import encode_body, encode_in_segments
-from echannel_ray.protocol import frames
-from echannel_ray.protocol.flows import FlowSender
-from echannel_ray.protocol.frames import Buffer
-from echannel_ray.protocol.gathering import Columns
-from echannel_ray.protocol.kinds import as_wire, entries_of, kind_at, token_of, wire_kind
-from echannel_ray.protocol.streams import SenderStream
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint

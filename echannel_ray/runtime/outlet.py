@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from echannel_ray import errors
+from echannel_ray.core import frames
+from echannel_ray.core.gathering import Gather
+from echannel_ray.core.lags import lag_of_groups
+from echannel_ray.core.messages import Consumer
+from echannel_ray.core.packing import Packing, Policy, policy_of
+from echannel_ray.core.streams import Recipient, Route
 from echannel_ray.formats.events import BUFFERS, NOTICE, OVERHEAD_BYTES, PICKLED
-from echannel_ray.protocol import frames
-from echannel_ray.protocol.gathering import Gather
-from echannel_ray.protocol.lags import lag_of_groups
-from echannel_ray.protocol.messages import Consumer
-from echannel_ray.protocol.packing import Packing, Policy, policy_of
-from echannel_ray.protocol.streams import Recipient, Route
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.local import hand_over, hand_over_block
 from echannel_ray.runtime.mailbox import Gap, LocalGap, Mailbox, producer_name

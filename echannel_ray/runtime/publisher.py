@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
+from echannel_ray.core.kinds import wire_kind
+from echannel_ray.core.lags import ends_of
+from echannel_ray.core.messages import KeptLog, Membership, UnregisterProducer
+from echannel_ray.core.packing import Packing
+from echannel_ray.core.streams import NEVER, RAISE
 from echannel_ray.formats.events import OVERHEAD_BYTES, PICKLED, PLAIN, RECORD, encode
 from echannel_ray.modulation.admission import Admission
-from echannel_ray.protocol.kinds import wire_kind
-from echannel_ray.protocol.lags import ends_of
-from echannel_ray.protocol.messages import KeptLog, Membership, UnregisterProducer
-from echannel_ray.protocol.packing import Packing
-from echannel_ray.protocol.streams import NEVER, RAISE
 from echannel_ray.runtime.branch import Chunk
 from echannel_ray.runtime.branches import Branches
 from echannel_ray.runtime.bulk import publish_blocks

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from echannel_ray.core.receiving import Delivered
 from echannel_ray.errors import ChannelDeleted, Closed, EChannelError, ModulatorFailed
 from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
-from echannel_ray.protocol.receiving import Delivered
 from echannel_ray.runtime.crew import Waiter
 from echannel_ray.runtime.mailbox import (
     Gap,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from echannel_ray import errors
-from echannel_ray.protocol.messages import Shipment
+from echannel_ray.core.messages import Shipment
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.branch import Branch

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.protocol import frames
+from echannel_ray.core import frames
 from echannel_ray.runtime.crew import Waiter
 from echannel_ray.runtime.waiting import deadline_of
 from echannel_ray.transport import wire

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from echannel_ray.protocol import frames
-from echannel_ray.protocol.streams import BLOCK, RAISE, Recipient, SenderStream
+from echannel_ray.core import frames
+from echannel_ray.core.streams import BLOCK, RAISE, Recipient, SenderStream
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.outlet import Outlet

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import msgspec
 
 from echannel_ray import errors
+from echannel_ray.core.messages import SharedRef
 from echannel_ray.formats import plain
-from echannel_ray.protocol.messages import SharedRef
 from echannel_ray.runtime.calls import Answer, Call, Caller, Nobody
 from echannel_ray.runtime.crew import Errand, Waiter
 from echannel_ray.runtime.waiting import deadline_of

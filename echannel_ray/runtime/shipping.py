@@ -20,12 +20,12 @@ from typing import Any
 
 import cloudpickle
 
+from echannel_ray.core.messages import MAX_SHIPPED_BYTES, SharedRef, Shipment
 from echannel_ray.errors import ModulatorRefused, NotSerialisable
 from echannel_ray.formats import plain
 from echannel_ray.modulation.fingerprint import identity_of
 from echannel_ray.modulation.modulator import Modulator, overrides
 from echannel_ray.modulation.services import service_name
-from echannel_ray.protocol.messages import MAX_SHIPPED_BYTES, SharedRef, Shipment
 
 _FILE_NAME = "<modulator>"
 # Attributes of classes that are no part of what they do: where they are defined, and what pickling has left there.

@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from echannel_ray.protocol import frames
-from echannel_ray.protocol.counting import add_up, growth
-from echannel_ray.protocol.messages import Tally
+from echannel_ray.core import frames
+from echannel_ray.core.counting import add_up, growth
+from echannel_ray.core.messages import Tally
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:

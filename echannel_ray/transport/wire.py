@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from echannel_ray import errors
+from echannel_ray.core import messages
 from echannel_ray.ids import WIRE_VERSION
-from echannel_ray.protocol import messages
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 from echannel_ray.actors import bootstrap
-from echannel_ray.ids import WIRE_VERSION, node_number
-from echannel_ray.protocol.messages import (
+from echannel_ray.core.messages import (
     ConcentratorInfo,
     Definition,
     Directory,
@@ -20,7 +19,8 @@ from echannel_ray.protocol.messages import (
     Registrations,
     Subscribe,
 )
-from echannel_ray.protocol.naming import slot_of
+from echannel_ray.core.naming import slot_of
+from echannel_ray.ids import WIRE_VERSION, node_number
 from echannel_ray.transport.security import Credentials
 
 

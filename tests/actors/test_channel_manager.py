@@ -11,9 +11,8 @@ import pytest
 
 from echannel_ray.actors import bootstrap, channel_manager
 from echannel_ray.actors.channel_manager import ChannelManager
-from echannel_ray.errors import ChannelDeleted, Closed, EChannelError, ModulatorRefused, ServiceNotGranted
-from echannel_ray.protocol.counting import add_up, node_key
-from echannel_ray.protocol.messages import (
+from echannel_ray.core.counting import add_up, node_key
+from echannel_ray.core.messages import (
     ConcentratorInfo,
     Definition,
     DeleteChannel,
@@ -35,6 +34,7 @@ from echannel_ray.protocol.messages import (
     Unconfirmed,
     Unsubscribe,
 )
+from echannel_ray.errors import ChannelDeleted, Closed, EChannelError, ModulatorRefused, ServiceNotGranted
 from echannel_ray.transport import wire
 
 pytestmark = pytest.mark.usefixtures("no_ray")

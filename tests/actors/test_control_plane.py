@@ -19,9 +19,7 @@ import ray
 
 from echannel_ray.actors import bootstrap
 from echannel_ray.actors.bootstrap import call
-from echannel_ray.errors import ChannelDeleted, VersionMismatch
-from echannel_ray.ids import node_number
-from echannel_ray.protocol.messages import (
+from echannel_ray.core.messages import (
     Definition,
     DeleteChannel,
     Directory,
@@ -31,6 +29,8 @@ from echannel_ray.protocol.messages import (
     Subscribe,
     Unsubscribe,
 )
+from echannel_ray.errors import ChannelDeleted, VersionMismatch
+from echannel_ray.ids import node_number
 from tests.actors.fakes import FakeConcentrator, OtherVersion
 from tests.clusters import LocalCluster, wait_until
 

@@ -28,9 +28,9 @@ from echannel_ray.actors.metrics import (
     start_metrics,
     thinned,
 )
+from echannel_ray.core.counting import growth
+from echannel_ray.core.messages import Tally
 from echannel_ray.errors import ChannelDeleted
-from echannel_ray.protocol.counting import growth
-from echannel_ray.protocol.messages import Tally
 
 NODE = "00000000000000aa"
 

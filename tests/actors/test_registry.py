@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from echannel_ray.actors.registry import Registry
-from echannel_ray.protocol.messages import (
+from echannel_ray.core.messages import (
     Consumer,
     Definition,
     Derive,

@@ -10,9 +10,9 @@ import pytest
 
 from echannel_ray.actors.remembered import remember_gateway, remembered_gateway, remembered_identity
 from echannel_ray.actors.storage import Storage
+from echannel_ray.core.messages import OpenGateway
 from echannel_ray.errors import NotAuthorised
 from echannel_ray.logs.directory import directory_of
-from echannel_ray.protocol.messages import OpenGateway
 from tests.transport.links import NOBODY, as_root
 
 pytestmark = pytest.mark.usefixtures("no_ray")

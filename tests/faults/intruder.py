@@ -9,8 +9,8 @@ import socket
 from typing import Any
 
 from echannel_ray.actors.concentrator import SOCKET_NAME
+from echannel_ray.core import frames
 from echannel_ray.ids import node_number
-from echannel_ray.protocol import frames
 from echannel_ray.transport import wire
 from echannel_ray.transport.unix import SocketDirectory
 from tests.faults.scene import Scene

@@ -16,9 +16,9 @@ import ray
 
 import echannel_ray as ec
 from echannel_ray.actors.concentrator import SOCKET_NAME
+from echannel_ray.core import frames
 from echannel_ray.formats.packs import encode_body
 from echannel_ray.ids import node_number
-from echannel_ray.protocol import frames
 from echannel_ray.transport import wire
 from echannel_ray.transport.authority import Authority
 from echannel_ray.transport.security import client_context

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from echannel_ray.actors import bootstrap
+from echannel_ray.core import frames
 from echannel_ray.errors import NotAuthorised
 from echannel_ray.overview.revoking import revoke
-from echannel_ray.protocol import frames
 from echannel_ray.transport import wire
 from echannel_ray.transport.security import Credentials
 from echannel_ray.transport.tcp import connect_tcp

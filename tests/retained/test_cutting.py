@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from echannel_ray.core.kinds import BLOCK, PICKLED, PLAIN, RECORD
 from echannel_ray.logs.entries import FILE, Entry
-from echannel_ray.protocol.kinds import BLOCK, PICKLED, PLAIN, RECORD
 from echannel_ray.records.arrow import batch_block
 from echannel_ray.records.known import learn
 from echannel_ray.records.writing import format_of

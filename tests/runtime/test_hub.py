@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from echannel_ray.protocol.relay import Relay
+from echannel_ray.core.relay import Relay
 from echannel_ray.runtime.hub import Hub
 from echannel_ray.transport.connection import Peer, PlainConnection
 

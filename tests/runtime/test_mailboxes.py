@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from echannel_ray.protocol.receiving import Delivered, Receiver
-from echannel_ray.protocol.streams import DROP_NEWEST, DROP_OLDEST, NEWEST, OLDEST, SenderStream
+from echannel_ray.core.receiving import Delivered, Receiver
+from echannel_ray.core.streams import DROP_NEWEST, DROP_OLDEST, NEWEST, OLDEST, SenderStream
 from echannel_ray.runtime.crew import Crew, Errand
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from echannel_ray.protocol import frames
+from echannel_ray.core import frames
 from echannel_ray.runtime.telling import TELL_SECONDS, Teller
 from echannel_ray.transport import wire
 

@@ -44,7 +44,7 @@ STRANGER = """
 import sys
 import ray
 from echannel_ray.actors import bootstrap
-from echannel_ray.protocol.messages import ConcentratorInfo
+from echannel_ray.core.messages import ConcentratorInfo
 
 ray.init(sys.argv[1], log_to_driver=False)
 info = ConcentratorInfo(5, "5", "nobody", "127.0.0.1", 1, 1, 1, 0)

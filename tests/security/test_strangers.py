@@ -13,8 +13,8 @@ import pytest
 from ray._private.node import Node
 
 from echannel_ray.actors.storage import SOCKET_NAME
+from echannel_ray.core import frames
 from echannel_ray.ids import node_number
-from echannel_ray.protocol import frames
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.security import Credentials, client_context

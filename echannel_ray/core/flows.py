@@ -1,0 +1,196 @@
+"""Flows: the numbered packs from one endpoint to a fixed set of destinations, kept until all have acknowledged them.
+
+Rules of the sender:
+
+* Packs are numbered from 1; each is kept until every node of the flow has acknowledged it.
+* No progress for `probe_seconds` while something is unacknowledged: probe the nodes that lag. The probe follows every
+  pack sent so far on the same path, so a destination that answers with less has lost what is between, and gets it
+  again.
+* A destination that is gone is no longer waited for. A flow whose destinations are all gone keeps nothing.
+
+Rules of the receiver:
+
+* The next number is accepted, all others are discarded: lower ones as repeated, higher ones because something before
+  them is missing.
+* Acknowledgements are late on purpose (see `docs/design.md`): after `ack_bytes`, on a tick, or when a probe asks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from echannel_ray.core.frames import Buffer
+
+FIRST_PROBE_SECONDS = 0.3
+LONGEST_PROBE_SECONDS = 1.0
+
+
+class SentPack:
+    """A pack that somebody has not acknowledged yet: `body` in the pieces that it was made of."""
+
+    __slots__ = ("body", "flags", "number", "size_bytes")
+
+    def __init__(self, number: int, flags: int, body: Sequence[Buffer]) -> None:
+        self.number = number
+        self.flags = flags
+        self.body = body
+        self.size_bytes = sum(len(piece) for piece in body)
+
+
+class FlowSender:
+    """One flow at the endpoint that sends; many streams with the same destinations share it."""
+
+    def __init__(self, number: int, destinations: Iterable[tuple[int, int]]) -> None:
+        self.number = number
+        self.members: dict[int, set[int]] = {}  # node -> endpoints
+        for node, endpoint in destinations:
+            self.members.setdefault(node, set()).add(endpoint)
+        self.last_sent = 0
+        self.kept: deque[SentPack] = deque()
+        self.kept_bytes = 0
+        self.acked: dict[int, int] = dict.fromkeys(self.members, 0)
+        self.streams = 0  # routes that use it; a flow that none uses ends when all is acknowledged
+        self.resent_packs = 0
+        self._probe_at = float("inf")
+        self._probe_seconds = FIRST_PROBE_SECONDS
+        self._resent: dict[int, tuple[int, int]] = {}  # node -> (probed number, lowest number resent for it)
+
+    @property
+    def destinations(self) -> list[tuple[int, int]]:
+        """(node, endpoint) pairs that are not gone."""
+        return [(node, endpoint) for node, members in self.members.items() for endpoint in sorted(members)]
+
+    @property
+    def lowest_acked(self) -> int:
+        """Everybody has the packs up to this one."""
+        return min(self.acked.values(), default=self.last_sent)
+
+    def sent(self, body: Sequence[Buffer], flags: int, now: float) -> int:
+        """A pack is about to leave: the number it gets. It is kept until acknowledged."""
+        self.last_sent += 1
+        if self.members:
+            if not self.kept:
+                self._rearm(now)
+            pack = SentPack(self.last_sent, flags, body)
+            self.kept.append(pack)
+            self.kept_bytes += pack.size_bytes
+        return self.last_sent
+
+    def acknowledged(self, node: int, number: int, now: float) -> None:
+        """A node has all packs up to `number`."""
+        if number > self.acked.get(node, number):
+            before = self.lowest_acked
+            self.acked[node] = min(number, self.last_sent)
+            # Progress of the nodes that are ahead says nothing of one that may have lost something: it keeps its probe.
+            if self.lowest_acked > before:
+                self._release(now)
+
+    def endpoint_gone(self, endpoint: int, now: float) -> bool:
+        """Wait no longer for this destination; True where it was one."""
+        for node, members in self.members.items():
+            if endpoint in members:
+                members.discard(endpoint)
+                if not members:
+                    del self.members[node], self.acked[node]
+                    self._release(now)
+                return True
+        return False
+
+    def _release(self, now: float) -> None:
+        lowest = self.lowest_acked
+        kept = self.kept
+        while kept and kept[0].number <= lowest:
+            self.kept_bytes -= kept.popleft().size_bytes
+        self._probe_seconds = FIRST_PROBE_SECONDS
+        self._rearm(now)
+
+    def _rearm(self, now: float) -> None:
+        self._probe_at = now + self._probe_seconds if self.kept or self.last_sent > self.lowest_acked else float("inf")
+
+    @property
+    def probe_at(self) -> float:
+        """When this flow wants `nodes_to_probe` to be called next."""
+        return self._probe_at
+
+    def nodes_to_probe(self, now: float, at_once: bool = False) -> list[int]:
+        """Nodes that lag, if it is time (or `at_once`) to ask them what they have."""
+        if now < self._probe_at and not at_once:
+            return []
+        self._resent.clear()  # what was sent again went ahead of this probe: its answers count that in
+        self._rearm(now)
+        if not at_once:
+            self._probe_seconds = min(2 * self._probe_seconds, LONGEST_PROBE_SECONDS)
+        return [node for node, number in self.acked.items() if number < self.last_sent]
+
+    def answered(self, node: int, received: int, probed: int) -> list[SentPack]:
+        """A destination answered a probe: the packs that it lost."""
+        if node not in self.acked or received >= probed:
+            return []
+        until = probed + 1
+        last_probed, lowest = self._resent.get(node, (0, 0))
+        if last_probed == probed and received + 1 < lowest:
+            until = lowest  # another destination of the node was given the later ones in this round
+        elif last_probed == probed:
+            return []  # in this round it was all sent again: only a later probe shows a second loss
+        self._resent[node] = (probed, received + 1)
+        lost = [pack for pack in self.kept if received < pack.number < until]
+        self.resent_packs += len(lost)
+        return lost
+
+    def validate(self) -> None:
+        """Raise AssertionError where the state contradicts itself."""
+        numbers = [pack.number for pack in self.kept]
+        assert self.kept_bytes == sum(pack.size_bytes for pack in self.kept)
+        assert numbers == list(range(self.last_sent - len(numbers) + 1, self.last_sent + 1)), numbers
+        assert not numbers or numbers[0] == self.lowest_acked + 1, (numbers[0], self.acked)
+        assert set(self.acked) == set(self.members)
+        assert all(self.members.values())
+
+
+class FlowReceiver:
+    """One flow at one of its destinations."""
+
+    __slots__ = (
+        "ack_wanted", "discarded", "endpoint", "flow", "has_skipped", "node", "received", "refusals", "repeated",
+        "unacked_bytes",
+    )  # fmt: skip
+
+    def __init__(self, node: int, endpoint: int, flow: int) -> None:
+        self.node = node
+        self.endpoint = endpoint
+        self.flow = flow
+        self.received = 0
+        self.unacked_bytes = 0
+        self.ack_wanted = False
+        self.repeated = 0
+        self.discarded = 0
+        self.refusals = 0  # how often the next pack came before what its streams wait for
+        self.has_skipped = False
+
+    def is_next(self, number: int) -> bool:
+        """Whether a pack may be taken in now; if so, and its streams agree, `accepted` follows."""
+        if number == self.received + 1:
+            return True
+        if number <= self.received:
+            self.repeated += 1
+        else:
+            self.discarded += 1
+        return False
+
+    def accepted(self, size_bytes: int) -> None:
+        """The next pack was taken in."""
+        self.received += 1
+        self.refusals = 0
+        self.unacked_bytes += size_bytes
+
+    def skipped(self, size_bytes: int) -> None:
+        """The next pack can't be read, and would be no better if sent again: its events are missing for good."""
+        self.has_skipped = True
+        self.accepted(size_bytes)
+
+    def acknowledge(self) -> int:
+        """The number to acknowledge now."""
+        self.unacked_bytes = 0
+        self.ack_wanted = False
+        return self.received

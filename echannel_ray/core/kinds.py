@@ -1,0 +1,82 @@
+"""The kinds of events in a pack, and records: what stands in a pack for them, and what does inside a process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from echannel_ray.core.gathering import Columns, Pack
+
+# How an event stands in a pack; `formats.events` makes and reads all but the gap. DATA is plain data that a sandbox has
+# made; a NOTICE is an encoded error, which is told in its place in the order.
+# A RECORD is one record of a typed channel; a BLOCK is many, and stands for all events of its run. Inside a process,
+# their kinds have the token of their format above the lowest byte.
+PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE, RECORD, BLOCK = 0, 1, 2, 3, 4, 5, 6, 7
+TOKEN_BYTES = 8
+
+
+def typed(kind: int, token: int) -> int:
+    """A kind of events of this format."""
+    return token << 8 | kind
+
+
+def wire_kind(kind: int) -> int:
+    """What stands in a pack for a kind."""
+    return kind & 0xFF
+
+
+def token_of(kind: int) -> int:
+    """The token of the format of these events; 0 where they have none."""
+    return kind >> 8
+
+
+class Block:
+    """Some of the records of a block, as the events of a run."""
+
+    __slots__ = ("count", "data", "start", "stop")
+
+    def __init__(self, data: Any, count: int, start: int = 0, stop: int | None = None) -> None:
+        self.data = data
+        self.count = count  # of the whole block
+        self.start = start
+        self.stop = count if stop is None else stop
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __getitem__(self, part: slice) -> Block:
+        start, stop, _ = part.indices(len(self))
+        return Block(self.data, self.count, self.start + start, self.start + stop)
+
+
+def kind_at(pack: Pack | Columns, run: int, entry: int) -> int:
+    """The kind of a run that begins with this entry, its format's token included."""
+    kinds = pack.kinds
+    if not kinds:
+        return PLAIN
+    kind = kinds[0] if len(kinds) == 1 else kinds[entry]
+    if kind < RECORD:
+        return kind
+    start = run * TOKEN_BYTES
+    return typed(kind, int.from_bytes(pack.tokens[start : start + TOKEN_BYTES], "little"))
+
+
+def entries_of(kind: int, count: int) -> int:
+    """How many entries a run of so many events has."""
+    return 1 if kind & 0xFF == BLOCK else count
+
+
+def as_wire(kinds: list[int], counts: list[int]) -> tuple[bytes, bytes]:
+    """The kinds and tokens of a pack, from the kinds of its runs."""
+    tokens = b""
+    if kinds and max(kinds) > 0xFF:
+        tokens = b"".join([(kind >> 8).to_bytes(TOKEN_BYTES, "little") for kind in kinds])
+        kinds = [kind & 0xFF for kind in kinds]
+    if len(kinds) == 1:
+        return bytes(kinds) if kinds[0] else b"", tokens
+    if not any(kinds):
+        return b"", tokens
+    if len(set(kinds)) == 1:
+        return bytes(kinds[:1]), tokens
+    entries = map(entries_of, kinds, counts)
+    return b"".join(bytes((kind,)) * count for kind, count in zip(kinds, entries, strict=True)), tokens

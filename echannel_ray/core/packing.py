@@ -1,0 +1,250 @@
+"""When a pack leaves: by a fixed degree, by JBora's hill climbing, or by what the link's load asks for.
+
+A policy sees one link (a flow): when packs left, with how many events, and what sending them took. It answers two
+questions: with how many events a pack leaves (`degree`), and when one leaves that has fewer (`due_at`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from echannel_ray.core.frames import MAX_PACK_BYTES
+from echannel_ray.core.trials import Trials
+
+MAX_DEGREE = 65_536
+
+ADAPTIVE: Literal["adaptive"] = "adaptive"
+HILL_CLIMB: Literal["hill-climb"] = "hill-climb"
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A pack leaves with `degree` events, or when its first one has waited for `interval_seconds`.
+
+    "adaptive" sends at once where the link has little to do, and gathers the more the more there is. "hill-climb" is
+    JBora's policy: one step at a time, each after two measures of throughput that take `measuring_seconds`.
+    """
+
+    degree: int | Literal["adaptive", "hill-climb"] = ADAPTIVE
+    interval_seconds: float = 0.002
+    measuring_seconds: float = 5.0
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.degree, int) and not isinstance(self.degree, bool) and 1 <= self.degree <= MAX_DEGREE
+        if not number and self.degree not in (ADAPTIVE, HILL_CLIMB):
+            raise ValueError(
+                f"the packing degree is {ADAPTIVE!r}, {HILL_CLIMB!r} or a number of events from 1 to {MAX_DEGREE}, "
+                f"not {self.degree!r}"
+            )
+        _check_seconds("packing interval", self.interval_seconds, 60)
+        _check_seconds("measuring interval of packing", self.measuring_seconds, 3600)
+
+
+def _check_seconds(what: str, seconds: object, most: int) -> None:
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= most:
+        raise ValueError(f"the {what} is more than 0 and at most {most} seconds, not {seconds!r}")
+
+
+class Policy(Protocol):
+    """See above. The shell calls it under its lock, with a clock of its own."""
+
+    @property
+    def degree(self) -> int:
+        """With so many events a pack leaves."""
+
+    @property
+    def unasked(self) -> int:
+        """How many events a producer may append without asking whether a pack has to leave."""
+
+    def due_at(self, now: float) -> float:
+        """When a pack whose first event has just come leaves at the latest; that may be now."""
+
+    def typical(self, now: float) -> float:
+        """How many events a pack has now, if they come as of late."""
+
+    def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
+        """A pack has left, when we or another policy of the link said. `seconds` is how long the sending thread was
+        busy with it.
+        """
+
+
+def policy_of(packing: Packing, clock_offset_seconds: float = 0.0) -> Policy:
+    """The policy that a channel's options ask for; the offset makes the clock that it is given everybody's."""
+    if packing.degree == ADAPTIVE:
+        return Adaptive(packing.interval_seconds, clock_offset_seconds)
+    if packing.degree == HILL_CLIMB:
+        return HillClimb(packing.interval_seconds, packing.measuring_seconds)
+    assert isinstance(packing.degree, int)
+    return Fixed(packing.degree, packing.interval_seconds)
+
+
+class Fixed:
+    """The degree that was given."""
+
+    __slots__ = ("__weakref__", "degree", "interval_seconds", "unasked")
+
+    def __init__(self, degree: int, interval_seconds: float) -> None:
+        self.degree = degree
+        self.unasked = degree - 1
+        self.interval_seconds = interval_seconds
+
+    def due_at(self, now: float) -> float:
+        """See `Policy`."""
+        return now + self.interval_seconds
+
+    def typical(self, now: float) -> float:
+        """See `Policy`."""
+        return float(self.degree)
+
+    def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
+        """See `Policy`."""
+
+
+class HillClimb:
+    """JBora's policy, with its second update rule: what raised the throughput is done again, else the opposite.
+
+    "We set Ta = 5 sec and we updated the packing degree based on the last two measures, i.e., every 10 sec." That is
+    read so: a step is as long as two measures, and what it achieved is compared with what the step before it did.
+    Time in which nothing was sent says nothing of a degree, and is left out.
+    """
+
+    MOST = 1024
+    _IDLE_INTERVALS = 10  # after so many without a pack there is nothing to send
+
+    __slots__ = ("__weakref__", "_events", "_former_degree", "_former_rate", "_left_at", "_step_seconds",
+                 "_took_seconds", "degree", "interval_seconds")  # fmt: skip
+
+    def __init__(self, interval_seconds: float, measuring_seconds: float) -> None:
+        self.degree = 1
+        self.interval_seconds = interval_seconds
+        self._step_seconds = 2 * measuring_seconds
+        self._left_at: float | None = None
+        self._took_seconds = 0.0
+        self._events = 0
+        self._former_degree = 1
+        self._former_rate: float | None = None
+
+    @property
+    def unasked(self) -> int:
+        """See `Policy`."""
+        return self.degree - 1
+
+    def due_at(self, now: float) -> float:
+        """See `Policy`."""
+        return now + self.interval_seconds
+
+    def typical(self, now: float) -> float:
+        """See `Policy`."""
+        return float(self.degree)
+
+    def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
+        """See `Policy`."""
+        if not is_ours:
+            return
+        left_at, self._left_at = self._left_at, now
+        if left_at is None or now - left_at > max(self._step_seconds, self._IDLE_INTERVALS * self.interval_seconds):
+            return
+        self._events += events
+        self._took_seconds += now - left_at
+        if self._took_seconds >= self._step_seconds:
+            self._step(self._events / self._took_seconds)
+            self._took_seconds = 0.0
+            self._events = 0
+
+    def _step(self, rate: float) -> None:
+        """The end of a step: the rule, as it is in the paper."""
+        former_rate, self._former_rate = self._former_rate, rate
+        former_degree, self._former_degree = self._former_degree, self.degree
+        if former_rate is None:
+            change = 1  # nothing to compare with: begin to climb
+        elif rate == former_rate:
+            change = 0
+        elif self.degree >= former_degree:
+            change = 1 if rate > former_rate else -1
+        else:
+            change = -1 if rate > former_rate else 1
+        self.degree = min(max(self.degree + change, 1), self.MOST)
+
+
+class Adaptive:
+    """Packs leave at once while that costs little, and else no more often than what it costs allows.
+
+    What packing saves is the fixed cost of a pack. `load` is the share of its time that the sending thread would be
+    busy with these costs if each event left by itself. Below `SPARE` that is no matter: an event leaves at once. Above,
+    packs leave `hold_seconds` after one another: from nothing to the whole interval as the load grows. Rate and cost
+    are measured: where the processor is wanted by others, packs cost more, and get longer.
+
+    A source that waits for answers is slowed down by holding, and then gathers little. So both ways are tried: for a
+    window of time packs are held, for another one they are not, and where more events come when they are not, they
+    are not; until the next trial. Nothing is tried where holding can't slow anybody: where packs leave because they are
+    full, or hardly more could leave one by one.
+    """
+
+    SPARE = 0.05
+    MOST = 1024  # events: a longer pack saves less than a hundredth
+    LONGEST_HOLD_SECONDS = 0.01  # a pack in so long a time costs next to nothing, so more would only delay
+    _MEMORY_SECONDS = 0.02  # of the rate
+    _LEAST_COST_SECONDS, _MOST_COST_SECONDS = 2e-6, 1e-3
+    _COST_STEP = 1.05
+    _SMALL_PACK_BYTES = 8 << 10  # what a larger one takes is no fixed cost
+
+    __slots__ = ("__weakref__", "_event_bytes", "_left_at", "_longest_seconds", "_trials", "cost_seconds", "degree",
+                 "hold_seconds", "rate", "unasked")  # fmt: skip
+
+    def __init__(self, interval_seconds: float, clock_offset_seconds: float = 0.0) -> None:
+        self._longest_seconds = min(interval_seconds, self.LONGEST_HOLD_SECONDS)
+        self._left_at = float("-inf")
+        self._event_bytes = 0.0
+        self._trials = Trials(max(0.02, 4 * self._longest_seconds), clock_offset_seconds)
+        self.rate = 0.0  # of events, a second
+        self.cost_seconds = 20e-6
+        self.hold_seconds = 0.0
+        self.unasked = 0
+        self.degree = self.MOST
+
+    @property
+    def load(self) -> float:
+        """See above."""
+        return self.rate * self.cost_seconds
+
+    def due_at(self, now: float) -> float:
+        """See `Policy`."""
+        return max(now, self._left_at + self.hold_seconds)
+
+    def typical(self, now: float) -> float:
+        """See `Policy`."""
+        is_idle = now - self._left_at > max(self.hold_seconds, self._MEMORY_SECONDS)
+        return 1.0 if is_idle else max(1.0, min(self.degree, self.rate * self.hold_seconds))
+
+    def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
+        """See `Policy`."""
+        if not events:
+            return
+        elapsed = max(now - self._left_at, 1e-6)
+        self._left_at = now
+        if elapsed < 1e9:
+            weight = elapsed / (self._MEMORY_SECONDS + elapsed)
+            self.rate += weight * (events / elapsed - self.rate)
+        self._event_bytes += (size_bytes / events - self._event_bytes) / 8
+        if size_bytes <= self._SMALL_PACK_BYTES:
+            # Up or down by a step: that finds the median, which a thread that was stopped for a while doesn't move.
+            cost = self.cost_seconds * (self._COST_STEP if seconds > self.cost_seconds else 1 / self._COST_STEP)
+            self.cost_seconds = min(max(cost, self._LEAST_COST_SECONDS), self._MOST_COST_SECONDS)
+        load = self.load
+        if is_ours:
+            self._trials.left(now, events, events >= self.degree, load)
+        self._hold(load)
+
+    def _hold(self, load: float) -> None:
+        most = max(1, min(self.MOST, int(MAX_PACK_BYTES / max(self._event_bytes, 1.0))))
+        if load <= self.SPARE or not self._trials.holds:
+            self.hold_seconds = 0.0
+            self.degree = most
+            self.unasked = 0
+        else:
+            self.hold_seconds = self._longest_seconds * (1 - self.SPARE / load)
+            # Twice what comes meanwhile: only where the clock comes late does that end a pack.
+            expected = min(self.MOST, 1 + int(2 * self.rate * self.hold_seconds))
+            self.degree = min(most, expected)
+            self.unasked = expected - 1  # several packs of large events, which are then written together

@@ -1,0 +1,700 @@
+"""What one endpoint receives: flows, the streams inside them, and how far each subscription has come.
+
+Rules:
+
+* A pack is taken in whole or not at all: it must be the next of its flow, and none of its runs may leave a gap in a
+  subscription. (A stream that changed its flow may have packs of the earlier flow still on their way; then the later
+  flow waits, and is probed.)
+* A subscription that goes over to another pair gets nothing for the new one before it has all for the old one, which
+  may come by another stream of the same endpoint. A route that says so is not used before (it is `waiting`), and a pack
+  that needs it is refused like one that leaves a gap. Then the former stream is forgotten at this subscription.
+* Per subscription, events of one stream arrive without gap or repetition. Only members of groups see some numbers and
+  not others.
+* What is handled is reported by marks (see `sending`): each `credit_bytes`, or at once when the producer asked for a
+  mark that is reached.
+* What came from an endpoint that is gone is forgotten, and so is a flow that has ended; neither number is ever used
+  again.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any, NamedTuple, cast
+
+from echannel_ray.core.flows import FlowReceiver
+from echannel_ray.core.gathering import Columns, Pack
+from echannel_ray.core.kinds import BLOCK, GAP, TOKEN_BYTES, Block, entries_of, kind_at, wire_kind
+from echannel_ray.core.lags import place_of, stream_name
+
+# A pack of another flow that can't be read may have had what this one waits for; after so many probes it is given up.
+_MAX_REFUSALS = 5
+
+
+class Reception:
+    """One stream at one subscription."""
+
+    __slots__ = (
+        "credited_mark", "ends_at", "expected", "final", "grouped", "handled_mark", "stream", "subscription", "turn",
+        "wanted_mark",
+    )  # fmt: skip
+
+    def __init__(
+        self, stream: ReceivedStream, subscription: int, first_sequence: int, first_mark: int, turn: int
+    ) -> None:
+        self.stream = stream
+        self.subscription = subscription
+        self.turn = turn  # of the pair that gets what comes by the newest route
+        self.expected = first_sequence  # of a member of a group: behind the highest that it has seen
+        self.handled_mark = first_mark
+        self.credited_mark = first_mark
+        self.wanted_mark: int | None = None
+        self.grouped = False
+        self.final = False
+        self.ends_at: int | None = None  # nothing comes from this number on: the stream was closed, say
+
+    def handled(self, mark: int) -> bool:
+        """Everything up to `mark` was handled; True when that is to be reported now."""
+        if mark < self.handled_mark and not self.grouped:
+            mark = self.handled_mark  # a gap that was found out late
+        self.handled_mark = mark
+        wanted = self.wanted_mark
+        if wanted is not None and mark >= wanted:
+            return True
+        return mark - self.credited_mark >= self.stream.credit_bytes or mark < self.credited_mark
+
+    def credit(self) -> int:
+        """The mark to report now."""
+        self.credited_mark = self.handled_mark
+        if self.wanted_mark is not None and self.handled_mark >= self.wanted_mark:
+            self.wanted_mark = None
+        return self.handled_mark
+
+
+class ReceivedStream:
+    """One producer's stream, at one endpoint that consumes it."""
+
+    __slots__ = ("credit_bytes", "endpoint", "node", "number", "producer", "receptions")
+
+    def __init__(self, node: int, endpoint: int, number: int, producer: int, window_bytes: int) -> None:
+        self.node = node
+        self.endpoint = endpoint
+        self.number = number
+        self.producer = producer
+        self.credit_bytes = max(1, window_bytes // 4)
+        self.receptions: dict[int, Reception] = {}
+
+
+class WireRoute(NamedTuple):
+    """What a wire number of a flow stands for at this endpoint."""
+
+    stream: ReceivedStream
+    receptions: list[Reception]
+    turns: list[int]  # of their pairs
+    redelivers: bool
+    grouped: bool
+    sole: Reception | None  # the only one, where it is no member of a group
+
+
+class DeclaredRoute(NamedTuple):
+    """What a declaration says of this endpoint's subscriptions: [number, first sequence, first mark, turn, after]."""
+
+    node: int
+    endpoint: int
+    wire: int
+    number: int  # of the stream
+    producer: int  # the number of its producer: that of the stream on the channel itself
+    window_bytes: int
+    redelivers: bool
+    grouped: bool
+    who: list[list[Any]]
+
+
+Run = WireRoute | DeclaredRoute | None  # whom a run of a pack is for; nobody of this endpoint
+
+
+class Delivered(NamedTuple):
+    """Events for one subscription, in order. A gap has no events: it stands for `first` to `last`."""
+
+    reception: Reception
+    first: int
+    events: Any  # a list, or a `Block`
+    mark: int
+    size_bytes: int
+    redelivered: bool
+    delivery: int
+    gap_last: int = 0
+    published_at: float = 0.0
+    turn: int = 0  # of the pair that is to handle them
+    kind: int = 0
+
+
+class Assembly:
+    """A large event that is arriving in chunks, in order."""
+
+    __slots__ = ("arrived_bytes", "buffer", "total_bytes")
+
+    def __init__(self, total_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self.arrived_bytes = 0
+        # Grows with what arrives, whatever total a peer claims; and gives its bytes away in the end without a copy.
+        self.buffer = BytesIO()
+
+    def add(self, offset: int, data: memoryview) -> bool:
+        """One more chunk; False where it does not follow on what has arrived."""
+        if offset != self.arrived_bytes or offset + len(data) > self.total_bytes:
+            return False
+        self.arrived_bytes += self.buffer.write(data)
+        return True
+
+
+class Receiver:
+    """Everything that one endpoint receives; the shell calls it under the endpoint's lock."""
+
+    def __init__(self, node: int, endpoint: int, ack_bytes: int) -> None:
+        self.node = node
+        self.endpoint = endpoint
+        self.ack_bytes = ack_bytes
+        self.flows: dict[bytes, FlowReceiver] = {}
+        self.routes: dict[tuple[int, int], WireRoute] = {}  # (endpoint, wire number)
+        self.waiting: dict[tuple[int, int], DeclaredRoute] = {}  # (endpoint, wire number): until former pairs have all
+        self.streams: dict[tuple[int, int], ReceivedStream] = {}  # (endpoint, stream)
+        self.subscriptions: set[int] = set()
+        self.receptions: dict[int, dict[tuple[int, int], Reception]] = {}  # of `streams`, by subscriptions
+        # Members of groups that were closed or have gone over to another stream, by (endpoint, stream, subscription): a
+        # handler may still be at work on their events.
+        self.finished: dict[tuple[int, int, int], Reception] = {}
+        self.assemblies: dict[tuple[int, int, int], Assembly] = {}  # (endpoint, wire number, sequence)
+        self.malformed = 0
+        self.refused = 0  # packs that came before the ones that their streams wait for
+        self.duplicates: dict[int, int] = {}  # by subscription
+        self._ended: dict[bytes, None] = {}  # flows, the last few thousand
+        self._gone: dict[int, None] = {}  # endpoints, the last few thousand
+        self._ending: set[ReceivedStream] = set()  # closed, with events still on their way
+        # (endpoint, stream, subscription): what has not begun to arrive, and ends before this sequence number
+        self._left: dict[tuple[int, int, int], int] = {}
+        self._unreadable: dict[int, None] = {}  # endpoints of which a pack was skipped, by flows that have ended
+        self._skipped: list[Delivered] = []  # gaps that a declaration has shown, to be told ahead of what comes next
+
+    # ---- flows ----
+
+    def flow_declared(self, key: bytes, node: int, endpoint: int, flow: int) -> None:
+        """A flow has this endpoint among its destinations; repeated after a relay was restarted."""
+        if key not in self.flows and endpoint not in self._gone and key not in self._ended:
+            self.flows[key] = FlowReceiver(node, endpoint, flow)
+
+    def flow_ended(self, key: bytes) -> None:
+        """The sender will not use this flow again, and all of it has arrived."""
+        ended = self.flows.pop(key, None)
+        if ended is not None:
+            _remember(self._ended, key)
+            if ended.has_skipped:
+                _remember(self._unreadable, ended.endpoint)
+
+    def endpoint_gone(self, endpoint: int) -> list[ReceivedStream]:
+        """A sender has died: what it sent stays, what it would have sent is forgotten. The streams that it had."""
+        _remember(self._gone, endpoint)
+        self.flows = {key: flow for key, flow in self.flows.items() if flow.endpoint != endpoint}
+        self.routes = {key: route for key, route in self.routes.items() if key[0] != endpoint}
+        self.waiting = {key: each for key, each in self.waiting.items() if key[0] != endpoint}
+        self.assemblies = {key: each for key, each in self.assemblies.items() if key[0] != endpoint}
+        self._left = {key: end for key, end in self._left.items() if key[0] != endpoint}
+        self._unreadable.pop(endpoint, None)
+        self.finished = {key: each for key, each in self.finished.items() if key[0] != endpoint}
+        gone = [stream for key, stream in self.streams.items() if key[0] == endpoint]
+        for stream in gone:
+            for subscription in stream.receptions:
+                del self.receptions[subscription][endpoint, stream.number]
+            del self.streams[endpoint, stream.number]
+            self._ending.discard(stream)
+        return gone
+
+    # ---- packs ----
+
+    def pack_received(self, flow: FlowReceiver, number: int, pack: Pack, size_bytes: int) -> list[Delivered] | None:
+        """Take a pack in: what is to be handed to which subscription; None where it was not the one that is next."""
+        if not flow.is_next(number):
+            flow.ack_wanted = True
+            return None
+        if len(pack.streams) == 1 and not pack.control:
+            delivered = self._usual_pack(flow, pack, size_bytes)
+            if delivered is not None:
+                return delivered
+        for entry in pack.control:
+            if entry[0] == "route":  # again where the pack is refused now and accepted later: that changes nothing
+                self._route_declared(flow, *entry[1:])
+        routes = self.routes
+        endpoint = flow.endpoint
+        runs: list[Run] = []
+        is_ahead = False
+        for wire, first in zip(pack.streams, pack.firsts, strict=True):
+            route = routes.get((endpoint, wire))
+            if route is None:
+                # None is nobody of this endpoint: a subscription that was closed meanwhile.
+                waiting = self.waiting.get((endpoint, wire)) if self.waiting else None
+                is_ahead |= waiting is not None
+                runs.append(waiting)
+                continue
+            if not route.grouped:
+                for reception in route.receptions:
+                    if first > reception.expected:
+                        is_ahead = True
+            runs.append(route)
+        ending = self._waiting_to_end(endpoint, pack.control) if self.waiting else []
+        if (is_ahead or ending) and not self._may_be_missing(flow) and self._leaves_gap(endpoint, pack, runs, ending):
+            self.refused += 1
+            flow.refusals += 1
+            return None
+        flow.accepted(size_bytes)
+        if flow.unacked_bytes >= self.ack_bytes:
+            flow.ack_wanted = True
+        delivered = self._deliver(pack, runs, size_bytes)
+        for declared in ending:
+            self._open(declared, delivered)
+        if self._skipped:
+            delivered = [*self._skipped, *delivered]
+            self._skipped.clear()
+        for entry in pack.control:  # behind the last events, which may be in this very pack
+            if entry[0] == "ended":
+                self._stream_ended(endpoint, *entry[1:])
+            elif entry[0] == "left":
+                self._stream_left(endpoint, *entry[1:])
+        if self._ending:
+            self._end_streams()
+        return delivered
+
+    def _may_be_missing(self, flow: FlowReceiver) -> bool:
+        """Whether what a pack waits for may never come, since one was skipped that had it: then it becomes a gap."""
+        if flow.has_skipped:
+            return True
+        if flow.refusals < _MAX_REFUSALS:
+            return False
+        endpoint = flow.endpoint
+        return endpoint in self._unreadable or any(
+            other.has_skipped for other in self.flows.values() if other.endpoint == endpoint
+        )
+
+    def _usual_pack(self, flow: FlowReceiver, pack: Pack, size_bytes: int) -> list[Delivered] | None:
+        """The short way of most packs: one run, next in order, for one subscription. None where it is not so simple."""
+        route = self.routes.get((flow.endpoint, pack.streams[0]))
+        if route is None or self._skipped or self._ending:
+            return None
+        reception = route.sole
+        first = pack.firsts[0]
+        kind = kind_at(pack, 0, 0)
+        if reception is None or first != reception.expected or kind == GAP:
+            return None
+        flow.accepted(size_bytes)
+        if flow.unacked_bytes >= self.ack_bytes:
+            flow.ack_wanted = True
+        reception.expected = first + pack.counts[0]
+        events = pack.events if kind & 0xFF != BLOCK else Block(pack.events[0], pack.counts[0])
+        run = Delivered(
+            reception, first, events, pack.marks[0], size_bytes, route.redelivers, pack.delivery, 0, pack.stamp,
+            route.turns[0], kind,
+        )  # fmt: skip
+        return [run]
+
+    def _deliver(self, pack: Pack, runs: list[Run], size_bytes: int) -> list[Delivered]:
+        delivered: list[Delivered] = []
+        offset = 0
+        events = pack.events
+        each_bytes = size_bytes // (len(events) or 1)
+        for i, route in enumerate(runs):
+            count = pack.counts[i]
+            kind = kind_at(pack, i, offset)
+            entries = entries_of(kind, count)
+            if isinstance(route, DeclaredRoute):
+                route = runs[i] = self._open(route, delivered)
+            if route is not None:
+                if wire_kind(kind) == BLOCK:
+                    taken: Any = Block(events[offset], count)
+                else:
+                    taken = events if count == len(events) else events[offset : offset + count]
+                delivery = pack.delivery if pack.delivery and _is_delivered(pack, runs, i) else 0
+                run = Delivered(
+                    route.receptions[0], pack.firsts[i], taken, pack.marks[i], each_bytes * entries, route.redelivers,
+                    delivery, 0, pack.stamp, route.turns[0], kind,
+                )  # fmt: skip
+                for reception, turn in zip(route.receptions, route.turns, strict=True):
+                    if reception is not run.reception:
+                        run = run._replace(reception=reception, turn=turn)
+                    if kind == GAP:
+                        self._deliver_gap(delivered, run)
+                    elif route.grouped:
+                        reception.expected = max(reception.expected, run.first + count)
+                        delivered.append(run)
+                    else:
+                        self._deliver_run(delivered, run)
+            offset += entries
+        return delivered
+
+    def _deliver_run(self, delivered: list[Delivered], run: Delivered) -> None:
+        reception = run.reception
+        count = len(run.events)
+        repeated = reception.expected - run.first
+        if not repeated:
+            reception.expected += count
+            delivered.append(run)
+            return
+        if repeated < 0:
+            delivered.append(_missing(reception, run.first, run.turn))
+            repeated = 0
+        else:
+            seen = self.duplicates
+            seen[reception.subscription] = seen.get(reception.subscription, 0) + min(repeated, count)
+        if repeated < count:
+            reception.expected = run.first + count
+            first = run.first + repeated
+            delivered.append(run._replace(first=first, events=run.events[repeated:]))
+
+    def _deliver_gap(self, delivered: list[Delivered], run: Delivered) -> None:
+        reception = run.reception
+        last = run.events[0]
+        if reception.grouped:  # whose members do not see every number
+            delivered.append(run._replace(events=[], size_bytes=0, gap_last=last))
+            reception.expected = max(reception.expected, last + 1)
+        elif last >= reception.expected:
+            start = max(run.first, reception.expected)
+            delivered.append(run._replace(first=start, events=[], size_bytes=0, gap_last=last))
+            reception.expected = last + 1
+
+    def chunk_received(
+        self, flow: FlowReceiver, number: int, fixed: tuple[int, int, int, int, int, int, int, int], data: memoryview
+    ) -> tuple[list[Delivered], bytes] | None:
+        """Take a chunk of a large event in; with its last one, the event's bytes and who gets it."""
+        if not flow.is_next(number):
+            flow.ack_wanted = True
+            return None
+        wire, sequence, mark, kind, delivery, total, offset, token = fixed
+        route: Run = self.routes.get((flow.endpoint, wire)) or self.waiting.get((flow.endpoint, wire))
+        if isinstance(route, DeclaredRoute):
+            is_ahead = not self._is_due(route, {})
+        else:
+            is_ahead = route is not None and not route.grouped and any(sequence > r.expected for r in route.receptions)
+        if is_ahead and not self._may_be_missing(flow):
+            self.refused += 1
+            flow.refusals += 1
+            return None
+        flow.accepted(len(data))
+        if flow.unacked_bytes >= self.ack_bytes:
+            flow.ack_wanted = True
+        if route is None:
+            return None
+        key = (flow.endpoint, wire, sequence)
+        assembly = self.assemblies.get(key)
+        if assembly is None:
+            assembly = self.assemblies[key] = Assembly(total)
+        if not assembly.add(offset, data):
+            self.malformed += 1
+            return None
+        if assembly.arrived_bytes < assembly.total_bytes:
+            return None
+        del self.assemblies[key]
+        tokens = token.to_bytes(TOKEN_BYTES, "little")
+        whole = Columns([], [wire], [sequence], [1], [mark], bytes((kind,)), delivery, [None], 0.0, tokens)
+        delivered = [*self._skipped, *self._deliver(whole, [route], total)]
+        self._skipped.clear()
+        if self._ending:
+            self._end_streams()
+        return delivered, assembly.buffer.getvalue()
+
+    def _route_declared(
+        self,
+        flow: FlowReceiver,
+        wire: int,
+        number: int,
+        producer: int,
+        window_bytes: int,
+        redelivers: bool,
+        grouped: bool,
+        who: list[list[Any]],
+    ) -> None:
+        mine = [each[1:] for each in who if each[0] == self.endpoint]
+        declared = DeclaredRoute(
+            flow.node, flow.endpoint, wire, number, producer, window_bytes, redelivers, grouped, mine
+        )
+        if self._is_due(declared, {}):
+            self._open(declared, self._skipped)
+        else:
+            self.waiting[flow.endpoint, wire] = declared
+
+    # ---- going over to another pair ----
+
+    def _reception(self, endpoint: int, number: int, subscription: int) -> Reception | None:
+        stream = self.streams.get((endpoint, number))
+        return stream.receptions.get(subscription) if stream is not None else None
+
+    def _awaited(self, declared: DeclaredRoute, each: list[Any]) -> tuple[int, int] | None:
+        """The (stream, sequence) that a subscription has to have before it gets anything by this route."""
+        subscription, _, _, turn, after = each
+        if after is None:
+            return None
+        reception = self._reception(declared.endpoint, declared.number, subscription)
+        # Where it has begun with this pair already, it has waited then.
+        return None if reception is not None and reception.turn >= turn else (after[0], after[1])
+
+    def _is_due(self, declared: DeclaredRoute, ends: dict[tuple[int, int], int]) -> bool:
+        """Whether its subscriptions have what they wait for; `ends` is what a pack brings ahead of it."""
+        for each in declared.who:
+            subscription = each[0]
+            awaited = self._awaited(declared, each) if subscription in self.subscriptions else None
+            if awaited is not None:
+                number, last = awaited
+                reception = self._reception(declared.endpoint, number, subscription)
+                end = ends.get((number, subscription), reception.expected if reception is not None else 0)
+                if end <= last:
+                    return False
+        return True
+
+    def _open(self, declared: DeclaredRoute, delivered: list[Delivered]) -> WireRoute | None:
+        """Use a route from now on. What its subscriptions should have had before, and never will, is a gap."""
+        endpoint, wire, number, grouped = declared.endpoint, declared.wire, declared.number, declared.grouped
+        self.waiting.pop((endpoint, wire), None)
+        who = [each for each in declared.who if each[0] in self.subscriptions]
+        if not who:
+            return None
+        traces = [self._awaited(declared, each) for each in who]
+        for each, trace in zip(who, traces, strict=True):
+            if trace is not None:
+                self._leave_former(declared, each[0], trace, delivered)
+        stream = self.streams.get((endpoint, number))
+        if stream is None:
+            stream = ReceivedStream(declared.node, endpoint, number, declared.producer, declared.window_bytes)
+            self.streams[endpoint, number] = stream
+        receptions = [self._take_up(stream, each, grouped) for each in who]
+        turns = [each[3] for each in who]
+        route = self.routes[endpoint, wire] = _wire_route(stream, receptions, turns, declared.redelivers, grouped)
+        return route
+
+    def _leave_former(
+        self, declared: DeclaredRoute, subscription: int, trace: tuple[int, int], delivered: list[Delivered]
+    ) -> None:
+        number, last = trace
+        reception = self._reception(declared.endpoint, number, subscription)
+        if reception is None:
+            return
+        if reception.expected <= last and not reception.grouped:
+            delivered.append(_missing(reception, last + 1, reception.turn))
+            reception.expected = last + 1
+        if number != declared.number:
+            self._forget(reception)
+            if reception.grouped:
+                self.finished[declared.endpoint, number, subscription] = reception
+
+    def _take_up(self, stream: ReceivedStream, each: list[Any], grouped: bool) -> Reception:
+        subscription, first_sequence, first_mark, turn, _ = each
+        reception = stream.receptions.get(subscription)
+        if reception is None:
+            reception = Reception(stream, subscription, first_sequence, first_mark, turn)
+            reception.grouped = grouped
+            stream.receptions[subscription] = reception
+            self.receptions.setdefault(subscription, {})[stream.endpoint, stream.number] = reception
+            place = (stream.endpoint, stream.number, subscription)
+            self.finished.pop(place, None)
+            if (ends_at := self._left.pop(place, None)) is not None:
+                reception.ends_at = ends_at
+                self._ending.add(stream)
+        elif turn > reception.turn:
+            reception.turn = turn
+            if not grouped:  # what is between was for another stream's consumers
+                reception.expected = max(reception.expected, first_sequence)
+        elif first_sequence > reception.expected and not grouped:
+            # The producer had let go of this subscription and taken it up again: what is between was never sent to it.
+            self._skipped.append(_missing(reception, first_sequence, turn))
+            reception.expected = first_sequence
+        return reception
+
+    def _forget(self, reception: Reception) -> None:
+        """Everything of this stream has arrived at this subscription."""
+        stream = reception.stream
+        del stream.receptions[reception.subscription]
+        del self.receptions[reception.subscription][stream.endpoint, stream.number]
+        self._leave_routes(reception.subscription, stream)
+        if not stream.receptions:
+            self.streams.pop((stream.endpoint, stream.number), None)
+        if not any(each.ends_at is not None for each in stream.receptions.values()):
+            self._ending.discard(stream)
+
+    def _leaves_gap(self, endpoint: int, pack: Pack, runs: list[Run], ending: list[DeclaredRoute]) -> bool:
+        """Whether a run begins behind what its subscription has by then, the earlier runs of the same pack included."""
+        ends: dict[tuple[int, int], int] = {}  # (stream, subscription): what it expects next
+        offset = 0
+        for i, route in enumerate(runs):
+            count = pack.counts[i]
+            if route is not None:
+                kind = kind_at(pack, i, offset)
+                first = pack.firsts[i]
+                behind = pack.events[offset] + 1 if kind == GAP else first + count
+                if isinstance(route, DeclaredRoute) and not self._is_due(route, ends):
+                    return True
+                for key, expected in self._expected(route):
+                    expected = max(expected, ends.get(key, 0))
+                    if first > expected and not route.grouped:
+                        return True
+                    ends[key] = max(expected, behind)
+            offset += entries_of(kind_at(pack, i, offset), count)
+        return not all(self._is_due(declared, ends) for declared in ending)
+
+    def _expected(self, route: WireRoute | DeclaredRoute) -> list[tuple[tuple[int, int], int]]:
+        if isinstance(route, WireRoute):
+            number = route.stream.number
+            return [((number, reception.subscription), reception.expected) for reception in route.receptions]
+        return [((route.number, each[0]), each[1]) for each in route.who if each[0] in self.subscriptions]
+
+    def _waiting_to_end(self, endpoint: int, control: list[Any]) -> list[DeclaredRoute]:
+        """Routes of streams that end with this pack, and which it may not use yet."""
+        ended = {entry[1] for entry in control if entry[0] == "ended"}
+        return [each for each in self.waiting.values() if each.endpoint == endpoint and each.number in ended]
+
+    def _stream_left(self, endpoint: int, number: int, last: int, consumer: int, subscription: int) -> None:
+        """A subscription gets nothing of a stream behind this sequence number, and nothing of a later one either."""
+        if consumer != self.endpoint or subscription not in self.subscriptions:
+            return
+        reception = self._reception(endpoint, number, subscription)
+        if reception is None:
+            self._left[endpoint, number, subscription] = last + 1
+        else:
+            reception.ends_at = last + 1
+            self._ending.add(reception.stream)
+
+    def _stream_ended(self, endpoint: int, number: int, ends_at: int, who: list[list[int]]) -> None:
+        stream = self.streams.get((endpoint, number))
+        if stream is None:
+            return
+        for each, subscription in who:
+            reception = stream.receptions.get(subscription) if each == self.endpoint else None
+            if reception is not None:
+                # Members of groups do not see every number; what they get has come by this flow, ahead of its end.
+                reception.ends_at = 0 if reception.grouped else ends_at
+                self._ending.add(stream)
+
+    def _end_streams(self) -> None:
+        """Forget closed streams of which everything has arrived: an earlier flow may still have events to bring."""
+        for stream in [*self._ending]:
+            for reception in [*stream.receptions.values()]:
+                if reception.ends_at is not None and reception.expected >= reception.ends_at:
+                    self._forget(reception)
+
+    def _leave_routes(self, subscription: int, stream: ReceivedStream | None = None) -> None:
+        """Nothing more goes to this subscription (by this stream)."""
+        for key, route in [*self.routes.items()]:
+            if stream is None or route.stream is stream:
+                left = [i for i, r in enumerate(route.receptions) if r.subscription != subscription]
+                if not left:
+                    del self.routes[key]
+                    for assembly in [each for each in self.assemblies if each[:2] == key]:
+                        del self.assemblies[assembly]
+                elif len(left) < len(route.receptions):
+                    receptions = [route.receptions[i] for i in left]
+                    turns = [route.turns[i] for i in left]
+                    self.routes[key] = _wire_route(route.stream, receptions, turns, route.redelivers, route.grouped)
+
+    # ---- subscriptions ----
+
+    def subscription_opened(self, subscription: int) -> None:
+        """From now on its events are taken in."""
+        self.subscriptions.add(subscription)
+
+    def subscription_closed(self, subscription: int) -> list[Reception]:
+        """Its events are discarded from now on. Where each of its streams stood."""
+        self.subscriptions.discard(subscription)
+        self.duplicates.pop(subscription, None)
+        self.receptions.pop(subscription, None)
+        self._left = {key: end for key, end in self._left.items() if key[2] != subscription}
+        closed = []
+        for key, stream in [*self.streams.items()]:
+            reception = stream.receptions.pop(subscription, None)
+            if reception is not None:
+                reception.final = True
+                closed.append(reception)
+                if reception.grouped:
+                    self.finished[key[0], key[1], subscription] = reception
+            if not stream.receptions:
+                del self.streams[key]
+                self._ending.discard(stream)
+        self._leave_routes(subscription)
+        return closed
+
+    def credit_wanted(self, endpoint: int, number: int, subscription: int, mark: int) -> tuple[int, bool] | None:
+        """A producer waits until `mark` is handled: what to report at once (mark, whether it is final), if anything."""
+        stream = self.streams.get((endpoint, number))
+        reception = stream.receptions.get(subscription) if stream else None
+        if reception is None:
+            finished = self.finished.get((endpoint, number, subscription))
+            if subscription not in self.subscriptions:
+                return finished.handled_mark if finished is not None else 0, True
+            if finished is None:
+                return None  # it has not reached us yet: the producer asks again
+            reception = finished  # it has gone over to another stream, and its handler may be at work on this one
+        reception.wanted_mark = mark
+        return reception.credit(), False
+
+    def arrived(self, subscription: int, turn: int) -> dict[str, int]:
+        """Of each stream what its pair of this turn gets next, if it is no member of a group: see `lags`."""
+        receptions = self.receptions.get(subscription, {}).values()
+        return {
+            place_of(stream_name(each.stream.endpoint, each.stream.number), self.endpoint, subscription): each.expected
+            for each in receptions
+            if each.turn >= turn and not each.grouped  # others are of a stream that it has left
+        }
+
+    def validate(self) -> None:
+        """Raise AssertionError where the state contradicts itself."""
+        for subscription, receptions in self.receptions.items():
+            assert subscription in self.subscriptions
+            assert all(self.streams[key].receptions[subscription] is each for key, each in receptions.items())
+        assert sum(map(len, self.receptions.values())) == sum(len(each.receptions) for each in self.streams.values())
+        for (endpoint, number), stream in self.streams.items():
+            assert (stream.endpoint, stream.number) == (endpoint, number)
+            assert stream.receptions
+            assert set(stream.receptions) <= self.subscriptions
+        for (endpoint, _), route in self.routes.items():
+            assert route.stream.endpoint == endpoint
+            assert route.receptions
+            assert len(route.turns) == len(route.receptions)
+            assert (route.sole is not None) == (len(route.receptions) == 1 and not route.grouped)
+            assert all(route.stream.receptions.get(r.subscription) is r for r in route.receptions)
+        for key, declared in self.waiting.items():
+            assert key == (declared.endpoint, declared.wire)
+            assert key not in self.routes
+        for assembly in self.assemblies.values():
+            assert assembly.arrived_bytes < assembly.total_bytes
+        for stream in self._ending:
+            assert self.streams.get((stream.endpoint, stream.number)) is stream
+        for endpoint, wire, _ in self.assemblies:
+            assert (endpoint, wire) in self.routes
+
+
+def _wire_route(
+    stream: ReceivedStream, receptions: list[Reception], turns: list[int], redelivers: bool, grouped: bool
+) -> WireRoute:
+    sole = receptions[0] if len(receptions) == 1 and not grouped else None
+    return WireRoute(stream, receptions, turns, redelivers, grouped, sole)
+
+
+def _is_delivered(pack: Pack, runs: list[Run], i: int) -> bool:
+    """Whether this run ends with the pack's last event, which somebody delivers and waits for.
+
+    The plain recipients of a stream and the chosen member of a group get that event in a run each.
+    """
+    last, final = runs[-1], pack.firsts[-1] + pack.counts[-1]
+    # Those up to this one are in use.
+    same_stream = last is None or cast(WireRoute, runs[i]).stream.number == _number_of(last)
+    return same_stream and pack.firsts[i] + pack.counts[i] == final
+
+
+def _number_of(run: WireRoute | DeclaredRoute) -> int:
+    return run.stream.number if isinstance(run, WireRoute) else run.number
+
+
+def _missing(reception: Reception, until: int, turn: int) -> Delivered:
+    """A gap of events that were never sent to a subscription, or that nobody can read."""
+    mark = reception.handled_mark
+    return Delivered(reception, reception.expected, [], mark, 0, False, 0, until - 1, turn=turn)
+
+
+def _remember(last: dict[Any, None], item: Any) -> None:
+    """Keep this one, and forget one of long ago: what could still speak of that has arrived or been lost since."""
+    last[item] = None
+    if len(last) > 4096:
+        del last[next(iter(last))]

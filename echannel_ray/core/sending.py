@@ -1,0 +1,526 @@
+"""What one endpoint sends: streams, the routes that they take, and their windows.
+
+Rules:
+
+* A *stream* is what one producer puts on one channel, or on one derived channel. Its events are numbered from 1, and
+  its `published_bytes` only grow: the value after an event is that event's *mark*, and consumers report how far they
+  are by marks.
+* A *recipient* is one subscription in another process. Plain recipients share a route: one flow to all their
+  endpoints. A member of a group, and a recipient that lags behind where the producer drops, has a route of its own.
+* A *route* is a wire number for (stream, who of the endpoint is meant), declared inside the first pack that uses it.
+  When the plain recipients change, the stream gets a new route; the receivers put the two in order by sequence numbers.
+* `limit_bytes` is the mark up to which the hot path may publish without asking: the slowest plain recipient's mark
+  and a window. It is NEVER where the hot path would be wrong: nobody to send to, groups, laggards, consumers in this
+  process, closed.
+* A subscription *goes over* to another pair at one cut of each producer: from then on another of the producer's streams
+  serves it, or the same one with a higher turn. What it gets from then on names the last that it was sent before
+  (`after`): the receiver hands it out behind that. What was kept for it leaves at the cut (`trace_of`), and the
+  routes that it had are left before any of that cut is joined: see `_leave`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from echannel_ray.core.flows import FlowSender
+from echannel_ray.core.gathering import Gather
+from echannel_ray.core.kinds import GAP
+from echannel_ray.core.laggards import Laggards
+from echannel_ray.core.messages import Consumer
+from echannel_ray.core.streams import (
+    DROP_NEWEST,
+    DROP_OLDEST,
+    FOR_GROUP,
+    NEVER,
+    NEWEST,
+    Place,
+    Recipient,
+    Route,
+    SenderStream,
+    Trace,
+    Unhandled,
+)
+
+_NO_TRACES: Mapping[Place, Trace] = {}
+
+
+class Sender:
+    """Everything that one endpoint sends; the shell calls it under the endpoint's lock."""
+
+    def __init__(self, node: int, endpoint: int) -> None:
+        self.node = node
+        self.endpoint = endpoint
+        self.streams: dict[int, SenderStream] = {}
+        self.flows: dict[int, FlowSender] = {}
+        self.gathers: dict[int, Gather] = {}  # by flow number
+        self.new_flows: list[FlowSender] = []  # to be declared to the concentrator before their first pack
+        self._by_destinations: dict[frozenset[tuple[int, int]], FlowSender] = {}
+        self.laggards = Laggards(self)
+        self._next_flow = 1
+        self._next_route = 1
+        self._next_stream = 1
+
+    # ---- streams and membership ----
+
+    def open_stream(self, channel: str, overflow: str, window_bytes: int) -> SenderStream:
+        """A producer was made."""
+        stream = SenderStream(self._next_stream, channel, overflow, window_bytes)
+        self.streams[stream.number] = stream
+        self._next_stream += 1
+        return stream
+
+    def close_stream(self, stream: SenderStream) -> None:
+        """A producer was closed: tell its recipients, also of what they missed, and leave its routes."""
+        self.settle(stream)
+        # Now: the credit at which they would be told comes too late.
+        for recipient in [*stream.laggards]:
+            self.laggards.send_all(stream, recipient)
+        for name in [*stream.group_gaps]:
+            self._tell_group_gap(stream, name)
+        stream.closed = True
+        for route in (stream.route, *(r.route for r in stream.recipients.values())):
+            # Also by a route that carried nothing: what earlier ones carried may still be on its way.
+            if route is None:
+                continue
+            if any(r.first_sequence < stream.next_sequence for r in route.recipients):
+                route.declare(stream)
+                who = [[r.endpoint, r.subscription] for r in route.recipients]
+                route.gather.control.append(["ended", stream.number, stream.next_sequence, who])
+            for recipient in route.recipients:
+                if recipient.after is not None and not _was_sent_to(stream, recipient):
+                    # Nothing of this stream tells it that it has had all of the former one.
+                    route.gather.control.append(["left", *recipient.after, recipient.endpoint, recipient.subscription])
+        self._leave(stream, stream.route)
+        stream.route = stream.gather = None
+        for recipient in stream.recipients.values():
+            self.leave_own_routes(stream, recipient)
+        stream.recipients.clear()
+        stream.groups.clear()
+        stream.laggards.clear()
+        stream.refresh_limit()
+        self.streams.pop(stream.number, None)
+
+    def trace_of(self, stream: SenderStream, endpoint: int, subscription: int) -> Trace | None:
+        """A subscription goes over to another stream: the last that it was sent of this one, which is to be given to
+        `membership_changed` of that one. None where it was sent nothing.
+
+        For all that go over at a cut, before any stream is told of it: what was kept for them is sent now.
+        """
+        recipient = stream.recipients.get((endpoint, subscription))
+        if recipient is None:
+            return None
+        self.settle(stream)
+        self._send_what_is_kept(stream, recipient)
+        for route in (recipient.route, recipient.redelivery_route) if recipient.route else (stream.route,):
+            self._mark_left(stream, route)
+        return _trace(stream, recipient)
+
+    def _send_what_is_kept(self, stream: SenderStream, recipient: Recipient) -> None:
+        group = recipient.consumer.group
+        if recipient.lagging:
+            self.laggards.send_all(stream, recipient)
+        elif group is not None and stream.groups[group] == [recipient] and not recipient.leaving:
+            for unhandled in stream.undelivered.pop(group, ()):
+                self._give(stream, recipient, unhandled)
+            self._tell_group_gap(stream, group)
+
+    def membership_changed(
+        self,
+        stream: SenderStream,
+        version: tuple[int, int],
+        consumers: Iterable[Consumer],
+        deleted: bool = False,
+        after: Mapping[Place, Trace] = _NO_TRACES,
+    ) -> None:
+        """The manager's list of consumers; those of this endpoint itself are not among them.
+
+        `after` has the traces of those that come from another stream of this producer: see `trace_of`.
+        """
+        if version <= stream.version or stream.closed:
+            return
+        self.settle(stream)
+        stream.version = version
+        stream.deleted = deleted
+        wanted = {(c.endpoint, c.subscription): c for c in consumers}
+        for key in [key for key in stream.recipients if key not in wanted]:
+            recipient = stream.recipients[key]
+            if recipient.consumer.group is not None:
+                recipient.leaving = True  # until it reports what it has handled, or is gone
+                if not recipient.sent:
+                    self._drop(stream, recipient)
+            else:
+                self._drop(stream, recipient)
+        for key, consumer in wanted.items():
+            known = stream.recipients.get(key)
+            if known is None:
+                self._take_up(stream, consumer, after.get(key))
+            elif known.consumer.turn == consumer.turn:
+                known.leaving = False  # a manager that was restarted may have listed it late
+            else:
+                self._replace_pair(stream, known, consumer, after.get(key))
+        self.reroute(stream)
+        for name in [*stream.undelivered]:
+            self.redistribute(stream, name)
+
+    def _take_up(self, stream: SenderStream, consumer: Consumer, after: Trace | None) -> None:
+        recipient = Recipient(consumer, stream.next_sequence, stream.published_bytes, after)
+        stream.recipients[consumer.endpoint, consumer.subscription] = recipient
+        if after is not None and (former := self.streams.get(after[0])) is not None:
+            stream.flows |= former.flows  # until it has used one of its own: see `is_last_trace`
+        if consumer.group is not None:
+            self.give_own_route(recipient)
+            stream.groups.setdefault(consumer.group, []).append(recipient)
+
+    def _replace_pair(self, stream: SenderStream, known: Recipient, consumer: Consumer, after: Trace | None) -> None:
+        """A subscription has another pair on this stream: what it was given before stays the old one's."""
+        self._send_what_is_kept(stream, known)
+        after = after or _trace(stream, known)
+        if consumer.group is None:
+            self._drop(stream, known)
+            self._take_up(stream, consumer, after)
+        else:  # what it has not handled yet stays in its account, or others would get it too
+            self.leave_own_routes(stream, known)
+            known.consumer = consumer
+            known.after = after
+            known.last_sent = 0
+            known.leaving = False
+            self.give_own_route(known)
+
+    def endpoint_gone(self, endpoint: int, now: float) -> list[SenderStream]:
+        """A destination has died: the streams that had recipients there."""
+        for flow in self.flows.values():
+            flow.endpoint_gone(endpoint, now)
+        concerned = []
+        for stream in self.streams.values():
+            gone = [r for r in stream.recipients.values() if r.endpoint == endpoint]
+            if gone:
+                self.settle(stream)
+                for recipient in gone:
+                    self._drop(stream, recipient)
+                self.reroute(stream)
+                for name in [*stream.undelivered]:
+                    self.redistribute(stream, name)
+                concerned.append(stream)
+        return concerned
+
+    def _drop(self, stream: SenderStream, recipient: Recipient) -> None:
+        """Forget a recipient; what a member of a group had not handled goes to the others."""
+        del stream.recipients[recipient.endpoint, recipient.subscription]
+        if recipient in stream.laggards:
+            stream.laggards.remove(recipient)
+        group = recipient.consumer.group
+        if group is not None:
+            members = stream.groups[group]
+            members.remove(recipient)
+            if recipient.sent:
+                for unhandled in recipient.sent:
+                    unhandled.redelivered = True
+                left = stream.undelivered.setdefault(group, deque())
+                merged = sorted([*left, *recipient.sent], key=lambda unhandled: unhandled.sequence)
+                stream.undelivered[group] = deque(merged)
+            if not members:
+                del stream.groups[group]
+                stream.group_gaps.pop(group, None)
+        self.leave_own_routes(stream, recipient)
+
+    def reroute(self, stream: SenderStream) -> None:
+        """Give the stream the route that its plain recipients need now."""
+        plain = [r for r in stream.recipients.values() if r.consumer.group is None and not r.lagging]
+        if plain != stream.plain_recipients:
+            self._leave(stream, stream.route)
+            stream.route = self._make_route(plain) if plain else None
+            stream.gather = stream.route.gather if stream.route else None
+        stream.refresh_limit()
+
+    def _make_route(self, recipients: list[Recipient], redelivers: bool = False) -> Route:
+        flow = self._flow_to(frozenset((r.node, r.endpoint) for r in recipients))
+        route = Route(self._next_route, flow, self.gathers[flow.number], recipients, redelivers)
+        self._next_route += 1
+        return route
+
+    def give_own_route(self, recipient: Recipient) -> None:
+        """Serve it apart from the plain recipients."""
+        recipient.route = self._make_route([recipient])
+
+    def leave_own_routes(self, stream: SenderStream, recipient: Recipient) -> None:
+        """It is served with the others again, or not at all."""
+        self._leave(stream, recipient.route)
+        self._leave(stream, recipient.redelivery_route)
+        recipient.route = recipient.redelivery_route = None
+
+    def _leave(self, stream: SenderStream, route: Route | None) -> None:
+        if route is not None:
+            route.flow.streams -= 1
+            route.gather.stream_of_route.pop(route.number, None)
+            self._mark_left(stream, route)
+
+    def _mark_left(self, stream: SenderStream, route: Route | None) -> None:
+        """Of two packs, each with what the other waits for, neither would ever be taken in. That can't happen where no
+        stream joins a pack that another has left before it was sent.
+        """
+        if route is None:
+            return
+        gather = route.gather
+        if gather:
+            gather.was_left = True
+        if gather.has_large or stream.chunks:
+            # Chunks leave one by one, and what is sent meanwhile overtakes them: what has to follow them would be ahead
+            # of them in their own flow. So nobody joins this flow any more.
+            for destinations, flow in [*self._by_destinations.items()]:
+                if flow is route.flow:
+                    del self._by_destinations[destinations]
+
+    def _flow_to(self, destinations: frozenset[tuple[int, int]]) -> FlowSender:
+        flow = self._by_destinations.get(destinations)
+        if (
+            flow is None
+            or flow.number not in self.flows
+            or len(flow.destinations) != len(destinations)
+            or self.gathers[flow.number].was_left
+        ):
+            flow = FlowSender(self._next_flow, sorted(destinations))
+            self._next_flow += 1
+            self._by_destinations[destinations] = flow
+            self.flows[flow.number] = flow
+            self.gathers[flow.number] = Gather()
+            self.new_flows.append(flow)
+        return flow
+
+    def settle(self, stream: SenderStream) -> None:
+        """Make `next_sequence` true; the gathered events keep their old route."""
+        if stream.gather is not None:
+            stream.gather.settle()
+
+    def ended_flows(self) -> list[FlowSender]:
+        """Flows that no stream uses and of which all is acknowledged: they end now."""
+        idle = [f for f in self.flows.values() if not f.streams and not f.kept and not self.gathers[f.number]]
+        ended = [flow for flow in idle if not self.is_last_trace(flow)]
+        for flow in ended:
+            del self.flows[flow.number], self.gathers[flow.number]
+            for destinations, other in [*self._by_destinations.items()]:
+                if other is flow:
+                    del self._by_destinations[destinations]
+            for stream in self.streams.values():
+                stream.flows.discard(flow)
+        return ended
+
+    def is_last_trace(self, flow: FlowSender) -> bool:
+        """Whether a stream has used no other flow since.
+
+        Were this one forgotten, its recipients would not hear of our death.
+        """
+        for stream in self.streams.values():
+            if flow in stream.flows:
+                routes = (stream.route, *(r.route for r in stream.recipients.values()))
+                if any(route is not None and not route.declared for route in routes):
+                    return True
+        return False
+
+    # ---- events outside the hot path ----
+
+    def send_to_all(self, stream: SenderStream, kind: int, event: Any, size_bytes: int) -> tuple[int, bool]:
+        """Publish to every recipient that is in another process; its sequence number, and whether a policy dropped it
+        for one.
+
+        The shell has made sure that there is room, or that the policy drops.
+        """
+        self.settle(stream)
+        sequence = stream.next_sequence
+        dropped = False
+        if stream.overflow in (DROP_NEWEST, DROP_OLDEST):
+            for recipient in stream.full_recipients(size_bytes):
+                self.laggards.begin(stream, recipient)
+        stream.next_sequence += 1
+        stream.published_bytes += size_bytes
+        mark = stream.published_bytes
+        if stream.route is not None:
+            stream.route.declare(stream)
+            stream.route.gather.add(stream.route.number, sequence, mark, kind, event, size_bytes)
+        for recipient in stream.laggards:
+            unhandled = Unhandled(mark, size_bytes, sequence, kind, event, False)
+            dropped |= not self.laggards.offer(stream, recipient, unhandled)
+        for name in stream.groups:
+            if not self._has_room(stream, name, size_bytes) and stream.overflow in (DROP_NEWEST, DROP_OLDEST):
+                stream.drop(FOR_GROUP)
+                self._note_group_gap(stream, name, sequence, sequence, mark)
+                dropped = True
+            elif any(not member.leaving for member in stream.groups[name]):
+                self._tell_group_gap(stream, name)
+                self._to_group(stream, name, Unhandled(mark, size_bytes, sequence, kind, event, False))
+        stream.refresh_limit()
+        return sequence, dropped
+
+    def skip(self, stream: SenderStream, count: int = 1) -> int:
+        """Publish so many to nobody in another process; the first one's sequence number."""
+        self.settle(stream)
+        first = stream.next_sequence
+        stream.next_sequence += count
+        stream.skipped += count
+        return first
+
+    def drop_for_all(self, stream: SenderStream, count: int = 1, reason: str = NEWEST) -> int:
+        """A policy has dropped so many for every recipient in another process; the first one's sequence number.
+
+        Each recipient is told of the gap, of a group one member. As for an event, there must be no chunks of this
+        stream that wait.
+        """
+        first = self.skip(stream, count)
+        stream.skipped -= count
+        stream.drop(reason, count)
+        last, mark = first + count - 1, stream.published_bytes
+        if stream.route is not None and not stream.route.gather.widen_gap(stream.route.number, first, last):
+            stream.route.declare(stream)
+            stream.route.gather.add(stream.route.number, first, mark, GAP, last)
+        for recipient in stream.laggards:
+            self.laggards.offer(stream, recipient, Unhandled(mark, 0, first, GAP, last, False))
+        for name in stream.groups:
+            if any(not member.leaving for member in stream.groups[name]):
+                self._note_group_gap(stream, name, first, last, mark)
+            # Where nothing is under way no credit will come, with which a group is told of its gaps.
+            if any(member.outstanding_bytes <= stream.window_bytes // 2 for member in stream.groups[name]):
+                self._tell_group_gap(stream, name)
+        stream.refresh_limit()
+        return first
+
+    # ---- groups ----
+
+    def full_groups(self, stream: SenderStream, size_bytes: int) -> list[str]:
+        """The groups in which no member has room for an event of this size."""
+        return [name for name in stream.groups if not self._has_room(stream, name, size_bytes)]
+
+    def _has_room(self, stream: SenderStream, name: str, size_bytes: int) -> bool:
+        members = [m for m in stream.groups[name] if not m.leaving]
+        if not members:
+            return True  # only members that leave: nobody is to get it
+        return not stream.undelivered.get(name) and any(m.has_room(size_bytes, stream.window_bytes) for m in members)
+
+    def _to_group(self, stream: SenderStream, name: str, unhandled: Unhandled) -> bool:
+        members = [m for m in stream.groups.get(name, ()) if not m.leaving]
+        if not members:
+            stream.undelivered.setdefault(name, deque()).append(unhandled)
+            return False
+        # Of those with room, the one with the least to do: a slow member gets less, and an idle one is never passed
+        # over.
+        roomy = [m for m in members if m.has_room(unhandled.size_bytes, stream.window_bytes)]
+        member = min(roomy or members, key=lambda m: (len(m.sent), m.outstanding_bytes))
+        if not member.has_room(unhandled.size_bytes, stream.window_bytes) and unhandled.redelivered:
+            return False
+        self._give(stream, member, unhandled)
+        return True
+
+    def _give(self, stream: SenderStream, member: Recipient, unhandled: Unhandled) -> None:
+        route = member.route
+        if unhandled.redelivered:
+            if member.redelivery_route is None:
+                member.redelivery_route = self._make_route([member], redelivers=True)
+            route = member.redelivery_route
+        assert route is not None
+        member.sent.append(unhandled)
+        member.sent_bytes += unhandled.size_bytes
+        member.last_sent = max(member.last_sent, unhandled.event if unhandled.kind == GAP else unhandled.sequence)
+        route.declare(stream)
+        # Alone: a member that leaves in good order reports exactly what it has handled, and the others get the rest.
+        route.gather.add(
+            route.number,
+            unhandled.sequence,
+            unhandled.mark,
+            unhandled.kind,
+            unhandled.event,
+            unhandled.size_bytes,
+            True,
+        )
+
+    def _note_group_gap(self, stream: SenderStream, name: str, first: int, last: int, mark: int) -> None:
+        before = stream.group_gaps.get(name)
+        first = before.sequence if before is not None else first
+        stream.group_gaps[name] = Unhandled(mark, 0, first, GAP, last, False)
+
+    def _tell_group_gap(self, stream: SenderStream, name: str) -> None:
+        """One of the members is told what the group missed; it may be given to another like an event."""
+        gap = stream.group_gaps.pop(name, None)
+        if gap is not None:
+            self._to_group(stream, name, gap)
+
+    def redistribute(self, stream: SenderStream, name: str) -> None:
+        """Give what a member had not handled to others, as far as they have room."""
+        waiting = stream.undelivered.get(name)
+        while waiting and any(not m.leaving for m in stream.groups.get(name, ())):
+            if not self._to_group(stream, name, waiting[0]):
+                return
+            waiting.popleft()
+        if not waiting or name not in stream.groups:
+            stream.undelivered.pop(name, None)
+
+    # ---- credit ----
+
+    def credited(self, stream: SenderStream, endpoint: int, subscription: int, mark: int, final: bool = False) -> None:
+        """A recipient has handled everything up to `mark`."""
+        recipient = stream.recipients.get((endpoint, subscription))
+        if recipient is None:
+            return
+        if final and recipient.consumer.group is None:
+            # Its process knows of no such subscription: it was closed, or given up early. It must hold up nobody.
+            self.settle(stream)
+            self._drop(stream, recipient)
+            self.reroute(stream)
+            return
+        recipient.handled_mark = max(recipient.handled_mark, mark)
+        if recipient.route is None:
+            stream.refresh_limit()
+            return
+        self._take_off(recipient, mark)
+        if recipient.lagging:
+            self.laggards.pump(stream, recipient)
+        group = recipient.consumer.group
+        if group is not None:
+            if final or (recipient.leaving and not recipient.sent):
+                self._drop(stream, recipient)
+                stream.refresh_limit()
+            self.redistribute(stream, group)
+            # Not at the first room that comes: one gap is to stand for many events.
+            if any(m.outstanding_bytes <= stream.window_bytes // 2 for m in stream.groups.get(group, ())):
+                self._tell_group_gap(stream, group)
+
+    def _take_off(self, recipient: Recipient, mark: int) -> None:
+        """Members handle in the order of sending; redelivered events have older marks than those sent before them."""
+        if recipient.redelivery_route is None:
+            while recipient.sent and recipient.sent[0].mark <= mark:
+                recipient.sent_bytes -= recipient.sent.popleft().size_bytes
+        else:
+            position = next((i for i, u in enumerate(recipient.sent) if u.mark == mark), None)
+            for _ in range(-1 if position is None else position + 1):
+                recipient.sent_bytes -= recipient.sent.popleft().size_bytes
+
+    def validate(self) -> None:
+        """Raise AssertionError where the state contradicts itself."""
+        for flow in self.flows.values():
+            flow.validate()
+        for stream in self.streams.values():
+            for recipient in stream.recipients.values():
+                assert recipient.sent_bytes == sum(u.size_bytes for u in recipient.sent)
+                assert recipient.backlog_bytes == sum(u.size_bytes for u in recipient.backlog)
+                assert recipient.handled_mark <= stream.published_bytes
+                assert (recipient in stream.laggards) == recipient.lagging
+                assert (recipient.route is not None) == (recipient.lagging or recipient.consumer.group is not None)
+                assert recipient.after is None or recipient.after[1] > 0
+            assert all(members for members in stream.groups.values())
+            if stream.limit_bytes != NEVER:
+                assert stream.route is not None
+                assert not stream.laggards
+                assert not stream.groups
+
+
+def _was_sent_to(stream: SenderStream, recipient: Recipient) -> bool:
+    """Whether it was given anything of this stream, with its present pair."""
+    if recipient.consumer.group is not None:
+        return recipient.last_sent > 0
+    return recipient.first_sequence < stream.next_sequence
+
+
+def _trace(stream: SenderStream, recipient: Recipient) -> Trace | None:
+    if not _was_sent_to(stream, recipient):
+        return recipient.after  # it has not begun with this stream: what it has to have first is still the same
+    grouped = recipient.consumer.group is not None
+    return stream.number, recipient.last_sent if grouped else stream.next_sequence - 1

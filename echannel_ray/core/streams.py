@@ -1,0 +1,201 @@
+"""A stream, its recipients and their routes, as the endpoint that sends sees them. Its rules are in `sending`."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from echannel_ray.core.flows import FlowSender
+from echannel_ray.core.gathering import Gather
+from echannel_ray.core.messages import Consumer
+
+NEVER = -1
+
+Trace = tuple[int, int]  # (stream number, sequence): the last that was sent of a stream to a subscription
+Place = tuple[int, int]  # (endpoint, subscription)
+
+BLOCK, RAISE, DROP_NEWEST, DROP_OLDEST = "block", "raise", "drop_newest", "drop_oldest"
+OVERFLOW_POLICIES = (BLOCK, RAISE, DROP_NEWEST, DROP_OLDEST)
+
+# Why events are dropped, as statistics name it. By a policy: the event itself, or the one that had waited longest.
+NEWEST, OLDEST = "newest", "oldest"
+# By a policy too: no member of a group had room, so its other members can't have had it either.
+FOR_GROUP = "group"
+# By a policy, before a modulator that does not keep up; and what one emitted by its timer, when there was no room.
+BY_MODULATOR, BY_TIMER = "modulator", "timer"
+# The bounds of a retained channel were past them before they were read.
+RETENTION = "retention"
+
+
+class Unhandled:
+    """An event that left for a single recipient and was not reported handled; kept itself for groups only."""
+
+    __slots__ = ("event", "kind", "mark", "redelivered", "sequence", "size_bytes")
+
+    def __init__(self, mark: int, size_bytes: int, sequence: int, kind: int, event: Any, redelivered: bool) -> None:
+        self.mark = mark
+        self.size_bytes = size_bytes
+        self.sequence = sequence
+        self.kind = kind
+        self.event = event
+        self.redelivered = redelivered
+
+
+class Route:
+    """A wire number for what a stream sends to some recipients by one flow."""
+
+    __slots__ = ("declared", "flow", "gather", "number", "recipients", "redelivers")
+
+    def __init__(
+        self, number: int, flow: FlowSender, gather: Gather, recipients: list[Recipient], redelivers: bool
+    ) -> None:
+        self.number = number
+        self.flow = flow
+        self.gather = gather
+        self.recipients = recipients
+        self.redelivers = redelivers
+        self.declared = False
+        flow.streams += 1
+
+    def declare(self, stream: SenderStream) -> None:
+        """Put the declaration into the pack that is being gathered, if this is the first one that uses the route."""
+        if self.declared:
+            return
+        self.declared = True
+        stream.flows.add(self.flow)
+        self.gather.stream_of_route[self.number] = stream
+        grouped = self.recipients[0].consumer.group is not None
+        who = [
+            [r.endpoint, r.subscription, r.first_sequence, r.first_mark, r.consumer.turn, r.after]
+            for r in self.recipients
+        ]
+        self.gather.control.append(
+            ["route", self.number, stream.number, stream.producer, stream.window_bytes, self.redelivers, grouped, who]
+        )
+
+
+class Recipient:
+    """One subscription in another process, as one stream sees it."""
+
+    __slots__ = (
+        "after", "backlog", "backlog_bytes", "consumer", "dropped", "endpoint", "first_mark", "first_sequence", "gap",
+        "handled_mark", "lagging", "last_sent", "leaving", "left_mark", "node", "redelivery_route", "route", "sent",
+        "sent_bytes", "subscription",
+    )  # fmt: skip
+
+    def __init__(self, consumer: Consumer, first_sequence: int, mark: int, after: Trace | None = None) -> None:
+        self.consumer = consumer
+        self.after = after  # what it has to have of its former pair's stream, before it gets anything of this one
+        self.node = consumer.node
+        self.endpoint = consumer.endpoint
+        self.subscription = consumer.subscription
+        self.first_sequence = first_sequence
+        # What is given to a member a second time may have the mark at which it joined: it must not seem handled
+        # already.
+        self.first_mark = 0 if consumer.group is not None else mark
+        self.handled_mark = mark
+        # What follows is for members of groups and laggards: the recipients with a route of their own.
+        self.route: Route | None = None
+        self.redelivery_route: Route | None = None
+        self.sent: deque[Unhandled] = deque()
+        self.sent_bytes = 0
+        self.last_sent = 0  # the highest sequence that this member of a group was given, with its present pair
+        self.leaving = False
+        self.lagging = False
+        self.left_mark = mark  # what was sent by the plain route, when it began to lag
+        self.backlog: deque[Unhandled] = deque()
+        self.backlog_bytes = 0
+        self.gap: tuple[int, int, int] | None = None  # first, last, mark: dropped, and not yet told
+        self.dropped = 0
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """Sent to it, and not handled, as far as it reported."""
+        return max(0, self.left_mark - self.handled_mark) + self.sent_bytes
+
+    def has_room(self, size_bytes: int, window_bytes: int) -> bool:
+        """Whether an event of this size may be sent: within its window, or alone."""
+        outstanding = self.outstanding_bytes
+        return outstanding == 0 or outstanding + size_bytes <= window_bytes
+
+
+class SenderStream:
+    """What one producer puts on one channel, or on one derived channel."""
+
+    def __init__(self, number: int, channel: str, overflow: str, window_bytes: int) -> None:
+        self.number = number
+        self.channel = channel
+        self.producer = number  # of a derived channel's: the number of the one that its events come from
+        self.overflow = overflow
+        self.window_bytes = window_bytes
+        self.next_sequence = 1
+        self.published_bytes = 0
+        self.limit_bytes = NEVER
+        self.route: Route | None = None
+        self.gather: Gather | None = None
+        self.recipients: dict[Place, Recipient] = {}  # all kinds
+        self.groups: dict[str, list[Recipient]] = {}
+        self.undelivered: dict[str, deque[Unhandled]] = {}  # of groups whose members have no room, or died
+        self.group_gaps: dict[str, Unhandled] = {}  # what was dropped for a group, and is not told yet
+        self.laggards: list[Recipient] = []
+        self.version = (-1, -1)
+        self.closed = False
+        self.ending = False  # nothing more is published; what was is still on its way
+        self.deleted = False
+        self.has_local_consumers = False
+        self.chunks = 0  # of a large event of this stream that have not left: what is published next waits for them
+        self.drops: dict[str, int] = {}  # events that a policy dropped for a consumer, by reasons
+        self.packs = 0  # that carried events of this stream
+        self.bytes_between_nodes = 0  # its share of those, once for each other node that they went to
+        self.skipped = 0  # events that left for no other process
+        self.blocks = self.records_in_blocks = 0
+        self.flows: set[FlowSender] = set()  # that carry events of this stream, some perhaps not acknowledged
+
+    @property
+    def dropped(self) -> int:
+        """How many events a policy has dropped, each as often as it was dropped for somebody."""
+        return sum(self.drops.values())
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Count events that somebody will not get."""
+        self.drops[reason] = self.drops.get(reason, 0) + count
+
+    def drop_by_policy(self, count: int = 1) -> None:
+        """As `drop`, where the overflow policy has decided which."""
+        self.drop(OLDEST if self.overflow == DROP_OLDEST else NEWEST, count)
+
+    @property
+    def plain_recipients(self) -> list[Recipient]:
+        """Those that share the stream's route."""
+        return self.route.recipients if self.route else []
+
+    def routes(self) -> list[Route]:
+        """All routes that its events take now."""
+        own = [route for r in self.recipients.values() for route in (r.route, r.redelivery_route) if route is not None]
+        return own if self.route is None else [self.route, *own]
+
+    def slowest_mark(self) -> int:
+        """How far the slowest plain recipient has come."""
+        return min((r.handled_mark for r in self.plain_recipients), default=self.published_bytes)
+
+    def waits_for_credit(self) -> bool:
+        """Whether a report of a laggard or of a group's member would change something."""
+        return bool(self.laggards) or any(m.sent for members in self.groups.values() for m in members)
+
+    def refresh_limit(self) -> None:
+        """Work out again how far the hot path may go."""
+        special = self.groups or self.laggards or self.has_local_consumers or self.chunks
+        if self.route is None or self.closed or self.deleted or self.ending or special:
+            self.limit_bytes = NEVER
+        else:
+            self.limit_bytes = self.slowest_mark() + self.window_bytes
+
+    def fits(self, size_bytes: int) -> bool:
+        """Whether the plain recipients all have room: within the window, or alone."""
+        slowest = self.slowest_mark()
+        return slowest == self.published_bytes or self.published_bytes + size_bytes - slowest <= self.window_bytes
+
+    def full_recipients(self, size_bytes: int) -> list[Recipient]:
+        """The plain recipients whose windows have no room for an event of this size."""
+        room = self.published_bytes + size_bytes - self.window_bytes
+        return [r for r in self.plain_recipients if r.handled_mark < room and r.handled_mark != self.published_bytes]
