@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors, options
 from echannel_ray.core import messages
-from echannel_ray.core.streams import OVERFLOW_POLICIES
+from echannel_ray.core.windows import OVERFLOW_POLICIES
 from echannel_ray.formats.traced import switch
 from echannel_ray.ids import check_channel_name, check_group_name, check_namespace
 from echannel_ray.logs.positions import Position
@@ -192,7 +192,7 @@ class EventChannel:
         except BaseException:
             endpoint.requests.tell(messages.UnregisterProducer(self._name, producer.stream.number, {}))
             with endpoint.lock:
-                endpoint.sender.close_stream(producer.stream)
+                endpoint.core.close_stream(producer.stream)
                 endpoint.publishers.pop(producer.stream.number, None)
             raise
         endpoint.installer.install(membership)

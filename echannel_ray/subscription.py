@@ -326,7 +326,7 @@ class Subscription(OwnedByProcess):
         from echannel_ray.models import SubscriptionStats
 
         counters = self._mailbox.counters
-        duplicates = self._session.endpoint.receiver.duplicates.get(self._mailbox.number, 0)
+        duplicates = self._session.endpoint.core.receiver.duplicates.get(self._mailbox.number, 0)
         return SubscriptionStats(
             received=counters.received,
             handled=counters.handled,

@@ -372,7 +372,7 @@ class Concentrator:
             "certificate": self._wallet.describe() if self._wallet else None,
             "endpoints": len(self._relay.endpoints),
             "peers": len(self._relay.peers),
-            "flows": len(self._relay.routes),
+            "flows": len(self._relay.flows),
             "suspected": [link.node for link in suspected if link.node],
             "suspected_endpoints": [f"{link.endpoint:016x}" for link in suspected if link.endpoint],
             "queued_bytes": self._hub.queued_bytes(),
@@ -380,7 +380,7 @@ class Concentrator:
             "refused_links": refused.total(),
             "refused": dict(refused),
             "dropped_frames": self._relay.dropped_frames,
-            "packs_forwarded": self._hub.packs_forwarded,
+            "packs_forwarded": self._relay.packs_routed,
             "bytes_between_nodes": self._hub.bytes_between_nodes,
             "gateway": self.storage.gateway_stats(),
         }

@@ -209,7 +209,7 @@ class Peers:
     def _look_for_unknown_nodes(self, now: float) -> None:
         """Flows and calls may lead to a node that died before this concentrator started: nobody else would ask."""
         known = {self._node, *self._relay.peers, *self._lost_at}
-        missing = {node for route in [*self._relay.routes.values()] for node in [*route.remote]}
+        missing = {node for relayed in [*self._relay.flows.values()] for node in [*relayed.remote]}
         missing = (missing | self._relay.sought.copy()) - known
         self._missing_since = {node: self._missing_since.get(node, now) for node in missing}
         for node, since in [*self._missing_since.items()]:

@@ -4,7 +4,7 @@ Rules:
 
 * A frame is a header (length of what follows, type, flags, magic with the wire version) and a body of that length.
 * Whatever does not parse raises `MalformedFrame`; the link that carried it is then closed, since its stream of bytes
-  has lost its place.
+  has lost its place (`framing` is what reads).
 * A relay reads the fixed part of a pack (its flow, number and scope) and never looks into what follows.
 * Types from ANSWER to RETURNED are *addressed*: they begin with the node and endpoint that they go to, and relays pass
   them on unread. A CALL to somebody who is gone is answered by the relay that knows it.
@@ -13,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from echannel_ray.ids import WIRE_VERSION
@@ -49,8 +49,10 @@ IS_NOBODY = 1
 HEADER = struct.Struct("<IBBH")
 HEADER_BYTES = HEADER.size
 KEY = struct.Struct("<QI")  # endpoint, flow
+KEY_BYTES = KEY.size
 # endpoint, flow, number, scope: the node that it is meant for; 0 is all nodes of the flow
 PACK_FIXED = struct.Struct("<QIQQ")
+PACK_SCOPE_AT = PACK_FIXED.size - 8
 PACK_HEAD = struct.Struct("<IBBHQIQQ")
 # wire stream, sequence, mark, kind, delivery, total bytes, offset, token of the format
 CHUNK_FIXED = struct.Struct("<IQQBQQQQ")
@@ -94,21 +96,26 @@ _LEAST: dict[int, int] = {
     PUSH: REQUEST_ID.size,
     PUSHED: REQUEST_ID.size,
 }
+_EXACT = frozenset({
+    HEARTBEAT, GOODBYE, PROBE, ACK, UNKNOWN_FLOW, FLOW_ENDED, GONE, PATH_RESTORED, ANSWER, CREDIT, RESULT_WANTED,
+    CREDIT_WANTED,
+})  # fmt: skip
+# By types: the lengths that a body may have. Those of an unknown type contradict each other.
 LEAST_BODY = tuple(_LEAST.get(kind, MAX_FRAME_BYTES + 1) for kind in range(256))
-_EXACT = frozenset({HEARTBEAT, GOODBYE, PROBE, ACK, UNKNOWN_FLOW, FLOW_ENDED, GONE, PATH_RESTORED, ANSWER, CREDIT})
+MOST_BODY = tuple(_LEAST[kind] if kind in _EXACT else MAX_FRAME_BYTES for kind in range(256))
 
 
 class MalformedFrame(ValueError):
     """Bytes that are no frame: the link that carried them can't be read any further."""
 
+    def __init__(self, message: str, magic: int = MAGIC) -> None:
+        super().__init__(message)
+        self.magic = magic
 
-class Frame(NamedTuple):
-    """One frame inside a buffer: its body is `buffer[start:end]`."""
-
-    kind: int
-    flags: int
-    start: int
-    end: int
+    @property
+    def wire_version(self) -> int | None:
+        """The version that the peer speaks, where it is one of ours that speaks another."""
+        return self.magic & 0xFF if self.magic >> 8 == MAGIC >> 8 and self.magic != MAGIC else None
 
 
 class Flow(NamedTuple):
@@ -155,28 +162,13 @@ def parse_flow(body: Buffer) -> Flow:
     return Flow(endpoint, flow, node, tuple(ADDRESS.iter_unpack(pairs)))
 
 
-def scan(buffer: Buffer, start: int, end: int, max_bytes: int = MAX_FRAME_BYTES) -> Iterator[Frame]:
-    """The whole frames in `buffer[start:end]`, in order; what is cut short at the end waits for more bytes.
-
-    The readers of the hot paths do the same inline; this one serves greetings, tests and the simulated network.
-    """
-    while end - start >= HEADER_BYTES:
-        length, kind, flags, magic = HEADER.unpack_from(buffer, start)
-        check_header(length, kind, magic, max_bytes)
-        body = start + HEADER_BYTES
-        if end - body < length:
-            return
-        start = body + length
-        yield Frame(kind, flags, body, start)
-
-
 def check_header(length: int, kind: int, magic: int, max_bytes: int = MAX_FRAME_BYTES) -> None:
     """Raise `MalformedFrame` unless a frame of this header may follow."""
     if magic != MAGIC:
-        raise MalformedFrame(f"magic {magic:#06x}, not {MAGIC:#06x}: another protocol, or another wire version")
+        raise MalformedFrame(f"magic {magic:#06x}, not {MAGIC:#06x}: another protocol, or another wire version", magic)
     if length > max_bytes:
         raise MalformedFrame(f"a frame of {length} bytes; the limit is {max_bytes}")
     if length < LEAST_BODY[kind]:
         raise MalformedFrame(f"{length} bytes are too short for a frame of type {kind}, or there is no such type")
-    if kind in _EXACT and length != LEAST_BODY[kind]:
+    if length > MOST_BODY[kind]:
         raise MalformedFrame(f"{length} bytes are too long for a frame of type {kind}")

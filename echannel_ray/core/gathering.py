@@ -83,6 +83,8 @@ class Gather:
     __slots__ = (
         "__weakref__",
         "_after_large",
+        "_left_before",
+        "_left_now",
         "_run_start",
         "began_at",
         "control",
@@ -107,6 +109,9 @@ class Gather:
         self.stream: Any = None  # whose run is open (a SenderStream)
         self.kind = PLAIN
         self.stream_of_route: dict[int, Any] = {}  # of the routes that the flow has declared
+        # Routes that were left, with events in the pack that is gathered, or in the one that was taken last.
+        self._left_now: list[int] = []
+        self._left_before: list[int] = []
         self._run_start = 0
         self.policies: dict[Packing, ref[Policy]] = {}  # of its channels: they live as long as somebody uses them
         self._reset()
@@ -247,9 +252,16 @@ class Gather:
         self.events[-1] = last
         return True
 
+    def forget_route(self, number: int) -> None:
+        """Its stream goes by another one, when what was gathered has left."""
+        self._left_now.append(number)
+
     def take(self, delivery: int = 0) -> Columns:
         """Everything gathered, which leaves as one pack; the next one begins empty."""
         self.settle()
+        for number in self._left_before:
+            self.stream_of_route.pop(number, None)
+        self._left_before, self._left_now = self._left_now, []
         kinds, tokens = as_wire(self.kinds, self.counts)
         columns = Columns(
             self.control, self.streams, self.firsts, self.counts, self.marks, kinds, delivery, self.events, 0.0, tokens

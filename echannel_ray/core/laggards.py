@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from echannel_ray.core.frames import CHUNK_BYTES
 from echannel_ray.core.kinds import GAP
-from echannel_ray.core.streams import DROP_NEWEST, Recipient, SenderStream, Unhandled
+from echannel_ray.core.streams import Recipient, SenderStream, Unhandled
+from echannel_ray.core.windows import CONSUMER, DROP_THIS, has_room, on_full
 
 if TYPE_CHECKING:
     from echannel_ray.core.sending import Sender
@@ -37,14 +38,14 @@ class Laggards:
 
     def offer(self, stream: SenderStream, recipient: Recipient, event: Unhandled) -> bool:
         """An event for a laggard: sent, kept or dropped; False where it was dropped."""
-        room = recipient.has_room(event.size_bytes, stream.window_bytes)
-        if stream.overflow == DROP_NEWEST:
-            if room and recipient.gap is None:
+        is_roomy = has_room(recipient, event.size_bytes, stream.window_bytes)
+        if on_full(stream, CONSUMER) == DROP_THIS:
+            if is_roomy and recipient.gap is None:
                 self._send_own(stream, recipient, event)
                 return True
             self._note_gap(stream, recipient, event)
             return False
-        if room and not recipient.backlog and recipient.gap is None:
+        if is_roomy and not recipient.backlog and recipient.gap is None:
             self._send_own(stream, recipient, event)
             return True
         recipient.backlog.append(event)
@@ -78,7 +79,7 @@ class Laggards:
         if stream.chunks or recipient.outstanding_bytes > stream.window_bytes // 2:
             return
         self._tell_gap(stream, recipient)
-        while recipient.backlog and recipient.has_room(recipient.backlog[0].size_bytes, stream.window_bytes):
+        while recipient.backlog and has_room(recipient, recipient.backlog[0].size_bytes, stream.window_bytes):
             event = recipient.backlog.popleft()
             recipient.backlog_bytes -= event.size_bytes
             self._send_own(stream, recipient, event)

@@ -210,11 +210,10 @@ class Receiver:
 
     # ---- packs ----
 
-    def pack_received(self, flow: FlowReceiver, number: int, pack: Pack, size_bytes: int) -> list[Delivered] | None:
-        """Take a pack in: what is to be handed to which subscription; None where it was not the one that is next."""
-        if not flow.is_next(number):
-            flow.ack_wanted = True
-            return None
+    def pack_received(self, flow: FlowReceiver, pack: Pack, size_bytes: int) -> list[Delivered] | None:
+        """Take the next pack of a flow in: what is to be handed to which subscription; None where it is refused, since
+        its streams wait for something else first.
+        """
         if len(pack.streams) == 1 and not pack.control:
             delivered = self._usual_pack(flow, pack, size_bytes)
             if delivered is not None:
@@ -359,12 +358,11 @@ class Receiver:
             reception.expected = last + 1
 
     def chunk_received(
-        self, flow: FlowReceiver, number: int, fixed: tuple[int, int, int, int, int, int, int, int], data: memoryview
+        self, flow: FlowReceiver, fixed: tuple[int, int, int, int, int, int, int, int], data: memoryview
     ) -> tuple[list[Delivered], bytes] | None:
-        """Take a chunk of a large event in; with its last one, the event's bytes and who gets it."""
-        if not flow.is_next(number):
-            flow.ack_wanted = True
-            return None
+        """Take the next pack of a flow in, a chunk of a large event; with its last one, the event's bytes and who gets
+        it.
+        """
         wire, sequence, mark, kind, delivery, total, offset, token = fixed
         route: Run = self.routes.get((flow.endpoint, wire)) or self.waiting.get((flow.endpoint, wire))
         if isinstance(route, DeclaredRoute):

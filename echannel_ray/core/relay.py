@@ -7,8 +7,8 @@ Rules:
   relay knows of a flow; it can be repeated at any time.
 * Packs, probes, and the end of a flow go downstream; acknowledgements go upstream, merged: a node has what the last
   of its destinations has.
-* A destination that outlived an earlier relay declares the flows that it receives too, and a route that a peer came
-  back without stays. Such a *claimed* route carries nothing (its `upstream` is None): it is there so that the
+* A destination that outlived an earlier relay declares the flows that it receives too, and a flow that a peer came
+  back without stays. Such a *claimed* flow carries nothing (its `upstream` is None): it is there so that the
   destination hears of the producer's death. The producer is asked, by an UNKNOWN_FLOW frame that goes upstream, to
   declare the flow or to say that it has ended.
 * A destination that is not attached is *expected* (it was attached to this relay's predecessor, and its process
@@ -25,17 +25,19 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 
 from echannel_ray.core import frames
-from echannel_ray.core.frames import Buffer
+from echannel_ray.core.frames import FIRST_ADDRESSED, HEADER_BYTES, KEY_BYTES, LAST_ADDRESSED, PACK, PROBE, Buffer
+from echannel_ray.core.framing import Found
 
 Link = Hashable
 
-# A peer that missed more deaths than these was away for long: it keeps the routes and streams of the others for
+# A peer that missed more deaths than these was away for long: it keeps the flows and streams of the others for
 # nothing.
 MAX_DEPARTED = 4096
 _MAX_SOUGHT = 1024
+_BY_FLOW = frozenset({PACK, PROBE})  # what goes on to the destinations of a flow
 
 
-class Route:
+class RelayedFlow:
     """One flow, as one relay sees it."""
 
     __slots__ = ("endpoint", "flow", "links", "local", "merged", "node", "remote", "upstream")
@@ -62,7 +64,7 @@ class Relay:
         self.node = node
         self.endpoints: dict[int, Link] = {}
         self.peers: dict[int, Link] = {}
-        self.routes: dict[bytes, Route] = {}
+        self.flows: dict[bytes, RelayedFlow] = {}
         self.expected: set[int] = set()
         self.gone_nodes: set[int] = set()
         # Endpoints of this node whose death a peer may have missed: its link was down, or the predecessor of this relay
@@ -71,7 +73,8 @@ class Relay:
         self.sought: set[int] = set()  # nodes that were called and that this relay knows nothing of
         self._inherited: set[int] = set()
         self._asked: dict[int, set[bytes]] = {}  # of an expected endpoint: flows that somebody wants it to declare
-        self.outbox: list[tuple[Link, bytes]] = []
+        self.outbox: list[tuple[Link, Buffer]] = []
+        self.packs_routed = 0
         self.dropped_frames = 0  # of unknown flows, or for somebody who is not here
 
     # ---- who is there ----
@@ -84,13 +87,14 @@ class Relay:
         self.endpoints[endpoint] = link
         for key in self._asked.pop(endpoint, ()):
             self._send(link, frames.UNKNOWN_FLOW, key)
-        for route in self.routes.values():
-            if route.endpoint == endpoint and route.node == self.node:
-                route.upstream = None  # it declares its flows again; of one that ended while it had no link, it says so
-                self._ask_upstream(route)
-            if endpoint in route.local:
-                self._relink(route)
-                self.outbox.append((link, self._declaration(route, self.node)))
+        for relayed in self.flows.values():
+            if relayed.endpoint == endpoint and relayed.node == self.node:
+                # It declares its flows again; of one that ended while it had no link, it says so.
+                relayed.upstream = None
+                self._ask_upstream(relayed)
+            if endpoint in relayed.local:
+                self._relink(relayed)
+                self.outbox.append((link, self._declaration(relayed, self.node)))
 
     def endpoint_gone(self, endpoint: int) -> None:
         """A process of this node has died or left: tell whoever sends to it, and whoever it sent to."""
@@ -116,11 +120,11 @@ class Relay:
         for endpoint in self.departed:
             self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
         concerned = set()
-        for route in self.routes.values():
-            if node in route.remote and route.upstream is not None:
-                self._relink(route)
-                self.outbox.append((link, self._declaration(route, node)))
-                concerned.add(route.upstream)
+        for relayed in self.flows.values():
+            if node in relayed.remote and relayed.upstream is not None:
+                self._relink(relayed)
+                self.outbox.append((link, self._declaration(relayed, node)))
+                concerned.add(relayed.upstream)
         # These were all: the peer asks for what it knows besides them.
         self._send(link, frames.PATH_RESTORED, frames.NUMBER.pack(self.node))
         for upstream in concerned:
@@ -129,18 +133,18 @@ class Relay:
     def peer_detached(self, node: int) -> None:
         """The link to another node's concentrator is down: nothing is given up yet."""
         if self.peers.pop(node, None) is not None:
-            for route in self.routes.values():
-                if node in route.remote:
-                    self._relink(route)
+            for relayed in self.flows.values():
+                if node in relayed.remote:
+                    self._relink(relayed)
 
     def node_gone(self, node: int) -> None:
         """A node has died: as if each of its endpoints had."""
         self.peer_detached(node)
         self.gone_nodes.add(node)
         self.sought.discard(node)
-        dead = {route.endpoint for route in self.routes.values() if route.node == node}
-        for route in self.routes.values():
-            dead |= route.remote.get(node, set())
+        dead = {relayed.endpoint for relayed in self.flows.values() if relayed.node == node}
+        for relayed in self.flows.values():
+            dead |= relayed.remote.get(node, set())
         for endpoint in dead:
             self._forget(endpoint)
 
@@ -152,42 +156,73 @@ class Relay:
 
     # ---- frames ----
 
-    def received(self, link: Link, kind: int, flags: int, body: Buffer) -> None:
-        """One frame came in by a link; `body` need only last for this call."""
-        if kind == frames.PACK or kind == frames.PROBE:
-            endpoint, flow, _, scope = frames.PACK_FIXED.unpack_from(body)
-            whole = frames.frame(kind, body, flags)
-            for target in self.targets(link, frames.KEY.pack(endpoint, flow), scope):
-                self.outbox.append((target, whole))
-        elif kind == frames.ACK:
-            self._acknowledged(link, *frames.ACK_FIXED.unpack_from(body))
-        elif frames.FIRST_ADDRESSED <= kind <= frames.LAST_ADDRESSED:
-            target = self.addressee(body, 0)
+    def route(self, link: Link, found_frames: Iterator[Found], view: memoryview) -> Iterator[Found]:
+        """Send on the frames that a link has brought, in order, and take in those that are for this relay.
+
+        Those that are for the concentrator around it are given back, one by one. What is sent on stays where it lies in
+        `view`, frames that follow each other on the same links as one piece: `take_outbox` before that is used again.
+        """
+        outbox = self.outbox
+        run_links: tuple[Link, ...] = ()
+        run_start = run_stop = 0
+        for found in found_frames:
+            kind, flags, start, stop = found
+            passes = kind in _BY_FLOW or FIRST_ADDRESSED <= kind <= LAST_ADDRESSED
+            links = self._links_of(link, kind, view, start) if passes else ()
+            if links is not run_links and links != run_links:
+                outbox.extend([(each, view[run_start:run_stop]) for each in run_links])
+                run_links, run_start = links, start - HEADER_BYTES
+            run_stop = stop
+            if not passes and not self.received(link, kind, flags, view[start:stop]):
+                yield found
+        outbox.extend([(each, view[run_start:run_stop]) for each in run_links])
+
+    def _links_of(self, link: Link, kind: int, view: memoryview, start: int) -> tuple[Link, ...]:
+        """The links on which a frame goes on that relays pass on unread."""
+        if kind not in _BY_FLOW:
+            node, endpoint = frames.ADDRESS.unpack_from(view, start)
+            target = self.endpoints.get(endpoint) if node == self.node else self.peers.get(node)
             if target is not None:
-                self._send(target, kind, body, flags)
-            elif kind == frames.CALL:
-                self.call_failed(link, body, 0)
+                return (target,)
+            self.dropped_frames += 1
+            if kind == frames.CALL:
+                self.call_failed(link, view, start)
+            return ()
+        self.packs_routed += kind == PACK
+        key = bytes(view[start : start + KEY_BYTES])
+        relayed = self.flows.get(key)
+        if relayed is None or relayed.upstream != link:
+            self.dropped_frames += 1
+            self._send(link, frames.UNKNOWN_FLOW, key)
+            return ()
+        (scope,) = frames.NUMBER.unpack_from(view, start + frames.PACK_SCOPE_AT)
+        if scope == 0:
+            return relayed.links
+        if scope == self.node:
+            return self._local_links(relayed)
+        peer = self.peers.get(scope)
+        return () if peer is None or scope not in relayed.remote else (peer,)
+
+    def received(self, link: Link, kind: int, flags: int, body: Buffer) -> bool:
+        """A frame that relays read came in by a link; `body` need only last for this call. False where it is none."""
+        if kind == frames.ACK:
+            self._acknowledged(link, *frames.ACK_FIXED.unpack(body))
         elif kind == frames.FLOW:
             self._flow_declared(link, frames.parse_flow(body))
         elif kind == frames.UNKNOWN_FLOW:
-            self._flow_unknown(link, *frames.KEY.unpack_from(body))
+            self._flow_unknown(link, *frames.KEY.unpack(body))
         elif kind == frames.FLOW_ENDED:
             self._flow_ended(link, bytes(body))
         elif kind == frames.GONE:
             if self._node_of(link) is None:
                 self.dropped_frames += 1  # of an endpoint's death only a concentrator can tell
             else:
-                self._forget(frames.NUMBER.unpack_from(body)[0])
+                self._forget(frames.NUMBER.unpack(body)[0])
         elif kind == frames.PATH_RESTORED:
             self._peer_declared_all(link)
-
-    def addressee(self, buffer: Buffer, start: int) -> Link | None:
-        """The link on which an addressed frame, whose body starts there, goes on."""
-        node, endpoint = frames.ADDRESS.unpack_from(buffer, start)
-        target = self.endpoints.get(endpoint) if node == self.node else self.peers.get(node)
-        if target is None:
-            self.dropped_frames += 1
-        return target
+        else:
+            return False
+        return True
 
     def call_failed(self, link: Link, buffer: Buffer, start: int) -> None:
         """A call that came by `link` has no addressee: say so where it will never have one, else be silent."""
@@ -202,60 +237,47 @@ class Relay:
             fixed = frames.RETURNED_FIXED.pack(caller_node, caller, endpoint, number)
             self._send(link, frames.RETURNED, fixed, frames.IS_NOBODY)
 
-    def targets(self, link: Link, key: bytes, scope: int) -> Iterable[Link]:
-        """The links on which a pack or probe that came by `link` goes on."""
-        route = self.routes.get(key)
-        if route is None or route.upstream != link:
-            self.dropped_frames += 1
-            self._send(link, frames.UNKNOWN_FLOW, key)
-            return ()
-        if scope == 0:
-            return route.links
-        if scope == self.node:
-            return self._local_links(route)
-        peer = self.peers.get(scope)
-        return () if peer is None or scope not in route.remote else (peer,)
-
     def _flow_declared(self, link: Link, declared: frames.Flow) -> None:
         key = frames.KEY.pack(declared.endpoint, declared.flow)
-        before = self.routes.get(key)
+        before = self.flows.get(key)
         if not self._may_declare(link, declared):
             self._flow_claimed(link, declared, key, before)
             return
-        route = Route(declared, link)
+        relayed = RelayedFlow(declared, link)
         at_origin = declared.node == self.node
         for node, endpoint in declared.destinations:
             if node == self.node:
                 if endpoint in self.endpoints or endpoint in self.expected:
-                    route.local[endpoint] = before.local.get(endpoint, 0) if before else 0
+                    relayed.local[endpoint] = before.local.get(endpoint, 0) if before else 0
                 else:
                     self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
             elif at_origin and node in self.gone_nodes:
                 self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
             elif at_origin:
-                route.remote.setdefault(node, set()).add(endpoint)
-        if not route.local and not at_origin:
-            self.routes.pop(key, None)
+                relayed.remote.setdefault(node, set()).add(endpoint)
+        if not relayed.local and not at_origin:
+            self.flows.pop(key, None)
             return
-        self.routes[key] = route
-        self._relink(route)
-        route.merged = before.merged if before else 0
-        self._merge(route, repeat=False)
-        for target in self._local_links(route):
-            self.outbox.append((target, self._declaration(route, self.node)))
-        for node in route.remote:
+        self.flows[key] = relayed
+        self._relink(relayed)
+        # Of a claimed flow only some destinations were known: what these have, all need not have.
+        relayed.merged = min(before.merged, relayed.lowest()) if before else 0
+        self._merge(relayed, repeat=False)
+        for target in self._local_links(relayed):
+            self.outbox.append((target, self._declaration(relayed, self.node)))
+        for node in relayed.remote:
             if node in self.peers:
-                self.outbox.append((self.peers[node], self._declaration(route, node)))
+                self.outbox.append((self.peers[node], self._declaration(relayed, node)))
 
     def _may_declare(self, link: Link, declared: frames.Flow) -> bool:
         """An endpoint declares its own flows only, and another node's concentrator those of its node."""
         if declared.node == self.node:
             return self.endpoints.get(declared.endpoint, self) == link
-        before = self.routes.get(frames.KEY.pack(declared.endpoint, declared.flow))
+        before = self.flows.get(frames.KEY.pack(declared.endpoint, declared.flow))
         is_ours = declared.endpoint in self.endpoints or (before is not None and before.node != declared.node)
         return self.peers.get(declared.node, self) == link and not is_ours
 
-    def _flow_claimed(self, link: Link, declared: frames.Flow, key: bytes, before: Route | None) -> None:
+    def _flow_claimed(self, link: Link, declared: frames.Flow, key: bytes, before: RelayedFlow | None) -> None:
         """An endpoint says that it receives this flow; nobody can say so for another."""
         claims = [e for n, e in declared.destinations if n == self.node and self.endpoints.get(e, self) == link]
         if not claims or declared.endpoint in claims:
@@ -266,21 +288,21 @@ class Relay:
         if declared.node in self.gone_nodes or (is_local and not is_here):
             self._send(link, frames.GONE, frames.NUMBER.pack(declared.endpoint))
         elif before is None:
-            before = self.routes[key] = Route(declared, None)
+            before = self.flows[key] = RelayedFlow(declared, None)
         if before is not None and before.upstream is None:
             before.local[claims[0]] = 0
             self._relink(before)
             self._ask_upstream(before)
 
-    def _ask_upstream(self, route: Route) -> None:
-        """Have the producer of a claimed route declare it again, or say that it has ended."""
-        key = frames.KEY.pack(route.endpoint, route.flow)
-        if route.node != self.node:
-            self._send(self.peers.get(route.node), frames.UNKNOWN_FLOW, key)
-        elif route.endpoint in self.endpoints:
-            self._send(self.endpoints[route.endpoint], frames.UNKNOWN_FLOW, key)
+    def _ask_upstream(self, relayed: RelayedFlow) -> None:
+        """Have the producer of a claimed flow declare it again, or say that it has ended."""
+        key = frames.KEY.pack(relayed.endpoint, relayed.flow)
+        if relayed.node != self.node:
+            self._send(self.peers.get(relayed.node), frames.UNKNOWN_FLOW, key)
+        elif relayed.endpoint in self.endpoints:
+            self._send(self.endpoints[relayed.endpoint], frames.UNKNOWN_FLOW, key)
         else:
-            self._asked.setdefault(route.endpoint, set()).add(key)
+            self._asked.setdefault(relayed.endpoint, set()).add(key)
 
     def _node_of(self, link: Link) -> int | None:
         return next((node for node, each in self.peers.items() if each == link), None)
@@ -288,23 +310,23 @@ class Relay:
     def _peer_declared_all(self, link: Link) -> None:
         """What came by an earlier link from this node, and was not declared again, may have ended meanwhile."""
         node = self._node_of(link)
-        for route in self.routes.values() if node is not None else ():
-            if route.node == node and route.upstream != link:
-                route.upstream = None
-                self._ask_upstream(route)
+        for relayed in self.flows.values() if node is not None else ():
+            if relayed.node == node and relayed.upstream != link:
+                relayed.upstream = None
+                self._ask_upstream(relayed)
 
     def _flow_unknown(self, link: Link, endpoint: int, flow: int) -> None:
-        route = self.routes.get(frames.KEY.pack(endpoint, flow))
-        if route is None or route.upstream is None:
+        relayed = self.flows.get(frames.KEY.pack(endpoint, flow))
+        if relayed is None or relayed.upstream is None:
             self._ask_producer(link, endpoint, frames.KEY.pack(endpoint, flow))
             return
-        for node in route.remote:
+        for node in relayed.remote:
             if self.peers.get(node) == link:
-                self.outbox.append((link, self._declaration(route, node)))
-                self._send(route.upstream, frames.PATH_RESTORED, frames.NUMBER.pack(node))
+                self.outbox.append((link, self._declaration(relayed, node)))
+                self._send(relayed.upstream, frames.PATH_RESTORED, frames.NUMBER.pack(node))
                 return
-        if link in self._local_links(route):
-            self.outbox.append((link, self._declaration(route, self.node)))
+        if link in self._local_links(relayed):
+            self.outbox.append((link, self._declaration(relayed, self.node)))
 
     def _ask_producer(self, link: Link, endpoint: int, key: bytes) -> None:
         """A peer has heard of a flow from this node that this relay knows nothing of."""
@@ -318,109 +340,112 @@ class Relay:
             self._send(link, frames.GONE, frames.NUMBER.pack(endpoint))
 
     def _flow_ended(self, link: Link, key: bytes) -> None:
-        route = self.routes.get(key)
+        relayed = self.flows.get(key)
         endpoint, _ = frames.KEY.unpack(key)
-        if route is None or route.upstream is None:
+        if relayed is None or relayed.upstream is None:
             # The answer to a question of ours, or of a peer, which the producer can't tell apart.
             if self.endpoints.get(endpoint, self) == link:
                 targets = [*self.peers.values()]
-            elif route is not None and self.peers.get(route.node, self) == link:
+            elif relayed is not None and self.peers.get(relayed.node, self) == link:
                 targets = []
             else:
                 return
-            targets += self._local_links(route) if route is not None else ()
-        elif route.upstream == link:
-            targets = [*route.links]
+            targets += self._local_links(relayed) if relayed is not None else ()
+        elif relayed.upstream == link:
+            targets = [*relayed.links]
         else:
             return
-        self.routes.pop(key, None)
+        self.flows.pop(key, None)
         for target in targets:
             self._send(target, frames.FLOW_ENDED, key)
 
     def _acknowledged(self, link: Link, endpoint: int, flow: int, number: int, node: int) -> None:
-        route = self.routes.get(frames.KEY.pack(endpoint, flow))
-        if route is None:
+        relayed = self.flows.get(frames.KEY.pack(endpoint, flow))
+        if relayed is None:
             return
         if node != self.node:  # merged by another node's concentrator already
             if self.peers.get(node) != link:
                 self.dropped_frames += 1
                 return
-            self._send(route.upstream, frames.ACK, frames.ACK_FIXED.pack(endpoint, flow, number, node))
+            self._send(relayed.upstream, frames.ACK, frames.ACK_FIXED.pack(endpoint, flow, number, node))
             return
-        for destination, known in route.local.items():
+        for destination, known in relayed.local.items():
             if self.endpoints.get(destination) == link:
-                route.local[destination] = max(known, number)
+                relayed.local[destination] = max(known, number)
                 # The same number again: the sender has asked, since an acknowledgement of ours was lost.
-                self._merge(route, repeat=number <= known)
+                self._merge(relayed, repeat=number <= known)
                 return
 
-    def _merge(self, route: Route, repeat: bool) -> None:
-        lowest = route.lowest()
-        if lowest > route.merged or (repeat and lowest):
-            route.merged = lowest
-            fixed = frames.ACK_FIXED.pack(route.endpoint, route.flow, lowest, self.node)
-            self._send(route.upstream, frames.ACK, fixed)
+    def _merge(self, relayed: RelayedFlow, repeat: bool) -> None:
+        lowest = relayed.lowest()
+        if lowest > relayed.merged or (repeat and lowest):
+            relayed.merged = lowest
+            fixed = frames.ACK_FIXED.pack(relayed.endpoint, relayed.flow, lowest, self.node)
+            self._send(relayed.upstream, frames.ACK, fixed)
 
     def _forget(self, endpoint: int) -> bool:
         """Drop an endpoint as source and destination, and tell those links that know it; whether any did."""
         tell: set[Link | None] = set()
         known = False
         gone = frames.NUMBER.pack(endpoint)
-        for key, route in [*self.routes.items()]:
-            if route.endpoint == endpoint:
+        for key, relayed in [*self.flows.items()]:
+            if relayed.endpoint == endpoint:
                 known = True
-                del self.routes[key]
-                tell.update(self._local_links(route))
-            elif endpoint in route.local:
+                del self.flows[key]
+                tell.update(self._local_links(relayed))
+            elif endpoint in relayed.local:
                 known = True
                 # Before the acknowledgement that this may set free: a `deliver` that waits for it must fail, not
                 # succeed.
-                self._send(route.upstream, frames.GONE, gone)
-                del route.local[endpoint]
-                if route.local or route.node == self.node:
-                    self._relink(route)
-                    self._merge(route, repeat=False)
+                self._send(relayed.upstream, frames.GONE, gone)
+                del relayed.local[endpoint]
+                if relayed.local or relayed.node == self.node:
+                    self._relink(relayed)
+                    self._merge(relayed, repeat=False)
                 else:
-                    del self.routes[key]  # the origin sends nothing here any more, its end neither
+                    del self.flows[key]  # the origin sends nothing here any more, its end neither
             else:
-                for node, members in [*route.remote.items()]:
+                for node, members in [*relayed.remote.items()]:
                     if endpoint in members:
                         known = True
-                        tell.add(route.upstream)
+                        tell.add(relayed.upstream)
                         members.discard(endpoint)
                         if not members:
-                            del route.remote[node]
-                            self._relink(route)
+                            del relayed.remote[node]
+                            self._relink(relayed)
         for link in tell:
             self._send(link, frames.GONE, gone)
         return known
 
-    def _declaration(self, route: Route, node: int) -> bytes:
-        members = route.local if node == self.node else route.remote[node]
-        return frames.flow_declaration(route.endpoint, route.flow, route.node, [(node, e) for e in members])
+    def _declaration(self, relayed: RelayedFlow, node: int) -> bytes:
+        members = relayed.local if node == self.node else relayed.remote[node]
+        return frames.flow_declaration(relayed.endpoint, relayed.flow, relayed.node, [(node, e) for e in members])
 
-    def _local_links(self, route: Route) -> tuple[Link, ...]:
-        return tuple(self.endpoints[e] for e in route.local if e in self.endpoints)
+    def _local_links(self, relayed: RelayedFlow) -> tuple[Link, ...]:
+        return tuple(self.endpoints[e] for e in relayed.local if e in self.endpoints)
 
-    def _relink(self, route: Route) -> None:
-        peers = (self.peers[n] for n in route.remote if n in self.peers)
-        route.links = (*self._local_links(route), *peers)
+    def _relink(self, relayed: RelayedFlow) -> None:
+        peers = (self.peers[n] for n in relayed.remote if n in self.peers)
+        relayed.links = (*self._local_links(relayed), *peers)
 
     def _send(self, link: Link | None, kind: int, body: Buffer, flags: int = 0) -> None:
         if link is not None:
             self.outbox.append((link, frames.frame(kind, body, flags)))
 
-    def take_outbox(self) -> Iterator[tuple[Link, bytes]]:
+    def take_outbox(self) -> list[tuple[Link, Buffer]]:
         """What is to be sent now, in order."""
         out, self.outbox = self.outbox, []
-        return iter(out)
+        return out
 
     def validate(self) -> None:
         """Raise AssertionError where the state contradicts itself."""
-        for key, route in self.routes.items():
-            assert key == frames.KEY.pack(route.endpoint, route.flow)
-            assert route.merged <= route.lowest() or not route.local or route.merged == 0, (route.merged, route.local)
-            assert not (route.remote and route.node != self.node), "only the origin knows other nodes"
-            for endpoint in route.local:
+        for key, relayed in self.flows.items():
+            assert key == frames.KEY.pack(relayed.endpoint, relayed.flow)
+            assert relayed.merged <= relayed.lowest() or not relayed.local or relayed.merged == 0, (
+                relayed.merged,
+                relayed.local,
+            )
+            assert not (relayed.remote and relayed.node != self.node), "only the origin knows other nodes"
+            for endpoint in relayed.local:
                 assert endpoint in self.endpoints or endpoint in self.expected, f"{endpoint:#x} is not here"
-            assert set(route.links) <= {*self.endpoints.values(), *self.peers.values()}
+            assert set(relayed.links) <= {*self.endpoints.values(), *self.peers.values()}

@@ -21,7 +21,7 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from echannel_ray.core.flows import FlowSender
@@ -29,9 +29,8 @@ from echannel_ray.core.gathering import Gather
 from echannel_ray.core.kinds import GAP
 from echannel_ray.core.laggards import Laggards
 from echannel_ray.core.messages import Consumer
+from echannel_ray.core.packing import Packing
 from echannel_ray.core.streams import (
-    DROP_NEWEST,
-    DROP_OLDEST,
     FOR_GROUP,
     NEVER,
     NEWEST,
@@ -42,6 +41,7 @@ from echannel_ray.core.streams import (
     Trace,
     Unhandled,
 )
+from echannel_ray.core.windows import full_recipients, group_has_room, has_room, holds_up
 
 _NO_TRACES: Mapping[Place, Trace] = {}
 
@@ -49,9 +49,10 @@ _NO_TRACES: Mapping[Place, Trace] = {}
 class Sender:
     """Everything that one endpoint sends; the shell calls it under the endpoint's lock."""
 
-    def __init__(self, node: int, endpoint: int) -> None:
+    def __init__(self, node: int, endpoint: int, clock_offset_seconds: float = 0.0) -> None:
         self.node = node
         self.endpoint = endpoint
+        self._clock_offset_seconds = clock_offset_seconds  # from the clock of `now` to everybody's
         self.streams: dict[int, SenderStream] = {}
         self.flows: dict[int, FlowSender] = {}
         self.gathers: dict[int, Gather] = {}  # by flow number
@@ -64,9 +65,16 @@ class Sender:
 
     # ---- streams and membership ----
 
-    def open_stream(self, channel: str, overflow: str, window_bytes: int) -> SenderStream:
+    def open_stream(
+        self,
+        channel: str,
+        overflow: str,
+        window_bytes: int,
+        packing: Packing = Packing(),  # noqa: B008 (it is frozen)
+    ) -> SenderStream:
         """A producer was made."""
-        stream = SenderStream(self._next_stream, channel, overflow, window_bytes)
+        number = self._next_stream
+        stream = SenderStream(number, channel, overflow, window_bytes, packing, self._clock_offset_seconds)
         self.streams[stream.number] = stream
         self._next_stream += 1
         return stream
@@ -234,8 +242,11 @@ class Sender:
             stream.gather = stream.route.gather if stream.route else None
         stream.refresh_limit()
 
-    def _make_route(self, recipients: list[Recipient], redelivers: bool = False) -> Route:
+    def _make_route(self, recipients: list[Recipient]) -> Route:
         flow = self._flow_to(frozenset((r.node, r.endpoint) for r in recipients))
+        return self._make_route_by(flow, recipients)
+
+    def _make_route_by(self, flow: FlowSender, recipients: list[Recipient], redelivers: bool = False) -> Route:
         route = Route(self._next_route, flow, self.gathers[flow.number], recipients, redelivers)
         self._next_route += 1
         return route
@@ -253,7 +264,7 @@ class Sender:
     def _leave(self, stream: SenderStream, route: Route | None) -> None:
         if route is not None:
             route.flow.streams -= 1
-            route.gather.stream_of_route.pop(route.number, None)
+            route.gather.forget_route(route.number)
             self._mark_left(stream, route)
 
     def _mark_left(self, stream: SenderStream, route: Route | None) -> None:
@@ -293,10 +304,12 @@ class Sender:
         if stream.gather is not None:
             stream.gather.settle()
 
-    def ended_flows(self) -> list[FlowSender]:
-        """Flows that no stream uses and of which all is acknowledged: they end now."""
-        idle = [f for f in self.flows.values() if not f.streams and not f.kept and not self.gathers[f.number]]
-        ended = [flow for flow in idle if not self.is_last_trace(flow)]
+    def ended_flows(self, awaited: Collection[int] = ()) -> list[FlowSender]:
+        """Flows that no stream uses and of which all is acknowledged: they end now. Those that relays know.
+
+        A flow to an `awaited` endpoint stays: without it, nobody would tell us that this one died.
+        """
+        ended = [flow for flow in self.flows.values() if self._has_ended(flow, awaited)]
         for flow in ended:
             del self.flows[flow.number], self.gathers[flow.number]
             for destinations, other in [*self._by_destinations.items()]:
@@ -304,7 +317,19 @@ class Sender:
                     del self._by_destinations[destinations]
             for stream in self.streams.values():
                 stream.flows.discard(flow)
-        return ended
+        # To declare one that has ended would have relays keep it for good.
+        unknown = [flow for flow in ended if flow in self.new_flows]
+        self.new_flows = [flow for flow in self.new_flows if flow not in unknown]
+        return [flow for flow in ended if flow not in unknown]
+
+    def has_ended_flows(self, awaited: Collection[int] = ()) -> bool:
+        """Whether `ended_flows` has something to do."""
+        return any(self._has_ended(flow, awaited) for flow in self.flows.values())
+
+    def _has_ended(self, flow: FlowSender, awaited: Collection[int]) -> bool:
+        if flow.streams or flow.kept or self.gathers[flow.number] or self.is_last_trace(flow):
+            return False
+        return not any(endpoint in awaited for _, endpoint in flow.destinations) if awaited else True
 
     def is_last_trace(self, flow: FlowSender) -> bool:
         """Whether a stream has used no other flow since.
@@ -329,8 +354,9 @@ class Sender:
         self.settle(stream)
         sequence = stream.next_sequence
         dropped = False
-        if stream.overflow in (DROP_NEWEST, DROP_OLDEST):
-            for recipient in stream.full_recipients(size_bytes):
+        drops = not holds_up(stream.overflow)
+        if drops:
+            for recipient in full_recipients(stream, size_bytes):
                 self.laggards.begin(stream, recipient)
         stream.next_sequence += 1
         stream.published_bytes += size_bytes
@@ -342,7 +368,7 @@ class Sender:
             unhandled = Unhandled(mark, size_bytes, sequence, kind, event, False)
             dropped |= not self.laggards.offer(stream, recipient, unhandled)
         for name in stream.groups:
-            if not self._has_room(stream, name, size_bytes) and stream.overflow in (DROP_NEWEST, DROP_OLDEST):
+            if drops and not group_has_room(stream, name, size_bytes):
                 stream.drop(FOR_GROUP)
                 self._note_group_gap(stream, name, sequence, sequence, mark)
                 dropped = True
@@ -386,16 +412,6 @@ class Sender:
 
     # ---- groups ----
 
-    def full_groups(self, stream: SenderStream, size_bytes: int) -> list[str]:
-        """The groups in which no member has room for an event of this size."""
-        return [name for name in stream.groups if not self._has_room(stream, name, size_bytes)]
-
-    def _has_room(self, stream: SenderStream, name: str, size_bytes: int) -> bool:
-        members = [m for m in stream.groups[name] if not m.leaving]
-        if not members:
-            return True  # only members that leave: nobody is to get it
-        return not stream.undelivered.get(name) and any(m.has_room(size_bytes, stream.window_bytes) for m in members)
-
     def _to_group(self, stream: SenderStream, name: str, unhandled: Unhandled) -> bool:
         members = [m for m in stream.groups.get(name, ()) if not m.leaving]
         if not members:
@@ -403,20 +419,21 @@ class Sender:
             return False
         # Of those with room, the one with the least to do: a slow member gets less, and an idle one is never passed
         # over.
-        roomy = [m for m in members if m.has_room(unhandled.size_bytes, stream.window_bytes)]
+        roomy = [m for m in members if has_room(m, unhandled.size_bytes, stream.window_bytes)]
         member = min(roomy or members, key=lambda m: (len(m.sent), m.outstanding_bytes))
-        if not member.has_room(unhandled.size_bytes, stream.window_bytes) and unhandled.redelivered:
+        if not has_room(member, unhandled.size_bytes, stream.window_bytes) and unhandled.redelivered:
             return False
         self._give(stream, member, unhandled)
         return True
 
     def _give(self, stream: SenderStream, member: Recipient, unhandled: Unhandled) -> None:
         route = member.route
+        assert route is not None
         if unhandled.redelivered:
             if member.redelivery_route is None:
-                member.redelivery_route = self._make_route([member], redelivers=True)
+                # By the same flow: a member handles, and reports, in the order in which it was given.
+                member.redelivery_route = self._make_route_by(route.flow, [member], redelivers=True)
             route = member.redelivery_route
-        assert route is not None
         member.sent.append(unhandled)
         member.sent_bytes += unhandled.size_bytes
         member.last_sent = max(member.last_sent, unhandled.event if unhandled.kind == GAP else unhandled.sequence)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from echannel_ray.core.flows import FlowSender
 from echannel_ray.core.gathering import Gather
 from echannel_ray.core.messages import Consumer
+from echannel_ray.core.packing import Packing, Policy, policy_of
+from echannel_ray.core.windows import CONSUMER, DROP_LONGEST_WAITING, ON_FULL
 
 NEVER = -1
 
 Trace = tuple[int, int]  # (stream number, sequence): the last that was sent of a stream to a subscription
 Place = tuple[int, int]  # (endpoint, subscription)
-
-BLOCK, RAISE, DROP_NEWEST, DROP_OLDEST = "block", "raise", "drop_newest", "drop_oldest"
-OVERFLOW_POLICIES = (BLOCK, RAISE, DROP_NEWEST, DROP_OLDEST)
 
 # Why events are dropped, as statistics name it. By a policy: the event itself, or the one that had waited longest.
 NEWEST, OLDEST = "newest", "oldest"
@@ -113,21 +114,34 @@ class Recipient:
         """Sent to it, and not handled, as far as it reported."""
         return max(0, self.left_mark - self.handled_mark) + self.sent_bytes
 
-    def has_room(self, size_bytes: int, window_bytes: int) -> bool:
-        """Whether an event of this size may be sent: within its window, or alone."""
-        outstanding = self.outstanding_bytes
-        return outstanding == 0 or outstanding + size_bytes <= window_bytes
+    def was_last_sent(self, sequence: int) -> bool:
+        """Of those with a route of their own: whether this event was the last that it was sent."""
+        return bool(self.sent) and self.sent[-1].sequence == sequence
 
 
 class SenderStream:
     """What one producer puts on one channel, or on one derived channel."""
 
-    def __init__(self, number: int, channel: str, overflow: str, window_bytes: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        channel: str,
+        overflow: str,
+        window_bytes: int,
+        packing: Packing = Packing(),  # noqa: B008 (it is frozen)
+        clock_offset_seconds: float = 0.0,
+    ) -> None:
         self.number = number
         self.channel = channel
         self.producer = number  # of a derived channel's: the number of the one that its events come from
         self.overflow = overflow
         self.window_bytes = window_bytes
+        self.packing = packing
+        self.waited_seconds = 0.0  # that an event has waited elsewhere, at most, before it is published here
+        self._clock_offset_seconds = clock_offset_seconds
+        self._policy = policy_of(packing)
+        self._policy_of: Gather | None = None  # of the link that `_policy` is for
+        self._policies: WeakKeyDictionary[Gather, Policy] = WeakKeyDictionary()  # of all links that it has
         self.next_sequence = 1
         self.published_bytes = 0
         self.limit_bytes = NEVER
@@ -151,6 +165,45 @@ class SenderStream:
         self.blocks = self.records_in_blocks = 0
         self.flows: set[FlowSender] = set()  # that carry events of this stream, some perhaps not acknowledged
 
+    # ---- the hot path: small events for all plain recipients, which have room ----
+
+    def append(self, kind: int, payload: Any, size_bytes: int) -> Gather:
+        """One more event in the pack that is being gathered."""
+        gather = self.gather
+        assert gather is not None
+        if gather.stream is not self or gather.kind != kind:
+            gather.turn(self, kind)
+        self.published_bytes += size_bytes
+        gather.events.append(payload)
+        gather.gathered_bytes += size_bytes
+        return gather
+
+    # ---- when its packs leave ----
+
+    @property
+    def policy(self) -> Policy:
+        """When its packs leave, as the link that it has now would have it."""
+        gather = self.gather
+        if gather is not self._policy_of and gather is not None:
+            self._policy_of = gather
+            self._policy = self.policy_on(gather)
+        return self._policy
+
+    def policy_on(self, gather: Gather) -> Policy:
+        """When its packs leave on one of its links."""
+        found = self._policies.get(gather)
+        if found is None:
+            found = self._policies[gather] = gather.policy(self.packing, self._clock_offset_seconds)
+        return found
+
+    def links(self) -> Iterator[tuple[Route, Policy]]:
+        """The routes that something has gone by, and when packs leave there."""
+        for route in self.routes():
+            if route.declared:
+                yield route, self.policy_on(route.gather)
+
+    # ---- what was dropped ----
+
     @property
     def dropped(self) -> int:
         """How many events a policy has dropped, each as often as it was dropped for somebody."""
@@ -162,7 +215,7 @@ class SenderStream:
 
     def drop_by_policy(self, count: int = 1) -> None:
         """As `drop`, where the overflow policy has decided which."""
-        self.drop(OLDEST if self.overflow == DROP_OLDEST else NEWEST, count)
+        self.drop(OLDEST if ON_FULL[self.overflow][CONSUMER] == DROP_LONGEST_WAITING else NEWEST, count)
 
     @property
     def plain_recipients(self) -> list[Recipient]:
@@ -189,13 +242,3 @@ class SenderStream:
             self.limit_bytes = NEVER
         else:
             self.limit_bytes = self.slowest_mark() + self.window_bytes
-
-    def fits(self, size_bytes: int) -> bool:
-        """Whether the plain recipients all have room: within the window, or alone."""
-        slowest = self.slowest_mark()
-        return slowest == self.published_bytes or self.published_bytes + size_bytes - slowest <= self.window_bytes
-
-    def full_recipients(self, size_bytes: int) -> list[Recipient]:
-        """The plain recipients whose windows have no room for an event of this size."""
-        room = self.published_bytes + size_bytes - self.window_bytes
-        return [r for r in self.plain_recipients if r.handled_mark < room and r.handled_mark != self.published_bytes]

@@ -16,6 +16,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from echannel_ray.core.frames import Buffer
+from echannel_ray.core.gathering import Columns
 from echannel_ray.formats.events import BLOCK, BUFFERS, DATA, GAP, NOTICE, PICKLED, PLAIN, RECORD, decode
 
 _NOT_NEGATIVE = Annotated[int, msgspec.Meta(ge=0)]
@@ -26,6 +28,8 @@ _BIN_HEAD: Final = struct.Struct(">BI")
 _TOKEN_BYTES: Final = 8
 _BYTES: Final = frozenset({bytes, memoryview})
 _MIN_SEGMENT_BYTES: Final = 4096  # below, to copy is cheaper than to have one more piece
+# Packs of events that are larger than this on average are not put together: they are kept, and written, in pieces.
+_IN_SEGMENTS_BYTES: Final = 8 << 10
 
 
 class MalformedPack(ValueError):
@@ -126,6 +130,17 @@ def encode_in_segments(
     if tokens or head:
         segments.append(head + whole[end:])
     return segments
+
+
+def encode_pack(columns: Columns, gathered_bytes: int, stamp: float) -> list[Buffer]:
+    """What was gathered, as the pieces of a body: one, or several where the events are large on average."""
+    parts = (
+        columns.control, columns.streams, columns.firsts, columns.counts, columns.marks, columns.kinds,
+        columns.delivery, stamp, columns.events, columns.tokens,
+    )  # fmt: skip
+    if gathered_bytes > _IN_SEGMENTS_BYTES * len(columns.events):
+        return [*encode_in_segments(*parts)]
+    return [encode_body(*parts)]
 
 
 def _bin_head_bytes(count: int) -> int:

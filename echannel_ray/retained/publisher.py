@@ -21,8 +21,7 @@ from typing import Any, Final
 from echannel_ray import errors
 from echannel_ray.core.kinds import BLOCK, wire_kind
 from echannel_ray.core.messages import LogAddress, Membership, OpenLog
-from echannel_ray.core.streams import BLOCK as WAIT
-from echannel_ray.core.streams import DROP_OLDEST, RAISE
+from echannel_ray.core.windows import DROP_LONGEST_WAITING, LOG, REFUSE, WAIT, Blocker, holds_up, on_full
 from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES
 from echannel_ray.retained import calls
 from echannel_ray.retained.backlog import Backlog, Sent
@@ -42,10 +41,10 @@ _ASK_AGAIN_SECONDS: Final = 1.0
 class LogRoom(Room):
     """The room that a producer's log has."""
 
-    def blockers(self, size: int) -> list[Any]:
+    def blockers(self, size: int) -> list[Blocker]:
         """See `Room`."""
         publisher: Any = self._publisher
-        return [publisher.log_name] if self._stream.overflow in (WAIT, RAISE) and not publisher.fits(size) else []
+        return [Blocker(publisher.log_name)] if holds_up(self._stream.overflow) and not publisher.fits(size) else []
 
 
 class RetainedPublisher(Publisher):
@@ -110,7 +109,7 @@ class RetainedPublisher(Publisher):
         self._backlog.leave()
         delivery = self.endpoint.new_delivery()
         here = [each for each in self.endpoint.mailboxes.on(self.channel) if each.source is not None and not each.group]
-        delivery.expect((), 1, time.monotonic(), here)
+        delivery.expect(1, here)
         self._backlog.sent[-1].delivery = delivery
         return delivery
 
@@ -130,11 +129,12 @@ class RetainedPublisher(Publisher):
         self.check_accepting()
         if self.fits(size):
             return True
-        if self.stream.overflow == WAIT:
+        follows = on_full(self.stream, LOG)
+        if follows == WAIT:
             return None
-        if self.stream.overflow == RAISE:
-            raise self.overloaded(self.log_name)
-        if self.stream.overflow == DROP_OLDEST:
+        if follows == REFUSE:
+            raise self.overloaded(Blocker(self.log_name))
+        if follows == DROP_LONGEST_WAITING:
             excess = self._backlog.size_bytes + size - self.stream.window_bytes
             if excess <= self._backlog.droppable_bytes:  # else it would be dropped too, and others in vain
                 self.stream.drop_by_policy(self._backlog.drop_oldest(excess))

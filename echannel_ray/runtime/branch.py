@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.core.kinds import token_of, wire_kind
 from echannel_ray.core.messages import Derived, ModulatorGone
-from echannel_ray.core.streams import BY_MODULATOR, BY_TIMER, DROP_NEWEST, DROP_OLDEST
+from echannel_ray.core.streams import BY_MODULATOR, BY_TIMER
+from echannel_ray.core.windows import holds_up, plain_have_room
 from echannel_ray.formats.events import BLOCK, BUFFERS, OVERHEAD_BYTES, decode, encode
 from echannel_ray.runtime.crew import TICK_SECONDS, Errand
 from echannel_ray.runtime.deliveries import Emission
@@ -151,13 +152,13 @@ class Branch:
             publisher.channel,
             publisher.stream.overflow,
             window_bytes,
-            publisher.outlet.packing,
+            publisher.stream.packing,
             publisher.records.emitted if publisher.records is not None else encode,
         )
         # Consumers know its events as those of the producer, wherever they pass.
         self.outlet.stream.producer = publisher.stream.number
         self.outlet.name = publisher.name
-        self.outlet.waited_seconds = TICK_SECONDS  # for its modulator
+        self.outlet.stream.waited_seconds = TICK_SECONDS  # for its modulator
 
     @property
     def is_wanted(self) -> bool:
@@ -279,7 +280,7 @@ class Branch:
             self._weigh(encoded)
             is_plain_sailing = emission is None and not outlet.local and outlet.stream.limit_bytes >= 0
             if not outlet.has_consumers:
-                endpoint.sender.skip(outlet.stream, count)
+                endpoint.core.skip(outlet.stream, count)
             elif not is_plain_sailing or not self._absorb(encoded):
                 for i, each in enumerate(encoded):
                     event = NOTHING if objects is None else objects[i]
@@ -313,7 +314,7 @@ class Branch:
             if outlet.has_consumers:
                 outlet.absorb(kind, payloads, size_bytes)
             else:
-                endpoint.sender.skip(outlet.stream, len(payloads))
+                endpoint.core.skip(outlet.stream, len(payloads))
             for child in self.children:
                 child.feed(Chunk(kind, payloads, None, size_bytes))
         endpoint.outgoing.write()
@@ -323,7 +324,7 @@ class Branch:
     def emit_block(self, kind: int, block: bytes | memoryview, count: int) -> None:
         """A block of records."""
         stream = self.outlet.stream
-        if stream.groups or stream.laggards or stream.overflow in (DROP_NEWEST, DROP_OLDEST):
+        if stream.groups or stream.laggards or not holds_up(stream.overflow):
             self._emit(None, [(k, payload, _size(payload)) for k, payload in split(kind, block, count)], None)
             return
         size = len(block) + OVERHEAD_BYTES
@@ -333,7 +334,7 @@ class Branch:
             if self.outlet.has_consumers:
                 self.outlet.in_turn(size, partial(self.outlet.send_block, kind, block, count, size))
             else:
-                self.endpoint.sender.skip(stream, count)
+                self.endpoint.core.skip(stream, count)
             for child in self.children:
                 child.feed(Chunk(kind, [block], None, size, count=count))
         self.endpoint.outgoing.write()
@@ -362,7 +363,7 @@ class Branch:
         outlet = self.outlet
         stream = outlet.stream
         with self.endpoint.lock:
-            if not stream.fits(SMALL_BYTES):
+            if not plain_have_room(stream, SMALL_BYTES):
                 return 0
             full = any(mailbox.local_pending >= mailbox.window_events for mailbox in outlet.local)
             return 0 if full else _DEQUEUED_AT_ONCE

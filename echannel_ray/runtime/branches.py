@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
+from echannel_ray.core import windows
 from echannel_ray.core.kinds import token_of
 from echannel_ray.core.messages import REPLAY, Consumer, Derived, Membership
-from echannel_ray.core.streams import DROP_NEWEST, DROP_OLDEST
+from echannel_ray.core.windows import DROP_LONGEST_WAITING, DROP_THIS, MODULATOR
 from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PLAIN
 from echannel_ray.runtime.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk, Host
 from echannel_ray.runtime.deliveries import Delivery
@@ -62,13 +63,14 @@ class Branches:
         """One event was published; False where a policy dropped it for somebody."""
         kind, payload, size = encoded or (PLAIN, None, OVERHEAD_BYTES)
         objects = None if event is NOTHING else [event]
-        drops = self._publisher.stream.overflow in (DROP_NEWEST, DROP_OLDEST)
+        on_full = windows.on_full(self._publisher.stream, MODULATOR)
+        drops = on_full in (DROP_THIS, DROP_LONGEST_WAITING)
         complete = True
         for branch in self._first:
             outlet = branch.outlet
             if drops and outlet.backlog_bytes + size > outlet.stream.window_bytes and outlet.backlog_bytes:
                 chunk = Chunk(kind, None if encoded is None else [payload], objects, size)
-                complete &= branch.drop(chunk, self._publisher.stream.overflow == DROP_OLDEST)
+                complete &= branch.drop(chunk, on_full == DROP_LONGEST_WAITING)
                 continue
             emission = delivery.hold() if delivery is not None else None
             branch.feed(Chunk(kind, None if encoded is None else [payload], objects, size, emission))
@@ -270,7 +272,6 @@ class Branches:
         wanted: dict[str, list[Consumer]] = {key: [] for key in outlets}
         after: dict[str, dict[tuple[int, int], tuple[int, int]]] = {key: {} for key in outlets}
         before = self._whereabouts()
-        sender = self._endpoint.sender
         for consumer in () if deleted else membership.consumers:
             if consumer.derived not in wanted:
                 continue
@@ -278,7 +279,7 @@ class Branches:
             each = (consumer.endpoint, consumer.subscription)
             former, _ = before.get(each, (consumer.derived, 0))
             if former != consumer.derived and former in outlets:
-                trace = sender.trace_of(outlets[former].stream, *each)
+                trace = self._endpoint.core.trace_of(outlets[former].stream, *each)
                 if trace is not None:
                     after[consumer.derived][each] = trace
         for key, outlet in outlets.items():
@@ -304,7 +305,7 @@ class Branches:
         branch.outlet.held.clear()
         while branch.pending:
             branch.let_go(branch.pending.popleft())
-        self._endpoint.sender.close_stream(branch.outlet.stream)
+        self._endpoint.core.close_stream(branch.outlet.stream)
         host, branch.host = branch.host, None
         return [host] if host is not None else []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from echannel_ray.core.streams import DROP_NEWEST, DROP_OLDEST, RAISE
+from echannel_ray.core.windows import holds_up, refuses
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.runtime.branch import Chunk
 from echannel_ray.runtime.local import NOTHING
@@ -36,10 +36,10 @@ def _publish(publisher: Publisher, kind: int, data: Data, count: int) -> bool:
             if not publisher.is_halted:
                 # Larger ones would fit into no frame: single records go in chunks.
                 is_special = len(data) > 2 * BLOCK_BYTES or stream.groups or stream.laggards
-                if is_special or stream.overflow in (DROP_NEWEST, DROP_OLDEST):
+                if is_special or not holds_up(stream.overflow):
                     break  # who gets which of them, and who none, is decided record by record
                 blockers = publisher.room.blockers(size)
-                if blockers and stream.overflow == RAISE:
+                if blockers and refuses(stream.overflow):
                     raise publisher.overloaded(blockers[0])
                 has_room = not blockers
                 if has_room:
@@ -73,5 +73,5 @@ def _send(publisher: Publisher, kind: int, block: Data, count: int, size: int) -
     if outlet.has_consumers:
         outlet.send_block(kind, block, count, size)
     else:
-        publisher.endpoint.sender.skip(publisher.stream, count)
+        publisher.endpoint.core.skip(publisher.stream, count)
     return borrows

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from echannel_ray.core.deliveries import LET_GO, Answered, Awaited
 from echannel_ray.errors import DeliveryFailed, EChannelError
 from echannel_ray.runtime.crew import Waiter
 from echannel_ray.runtime.waiting import deadline_of
@@ -43,17 +44,15 @@ class Delivery:
         "_local",
         "_mailboxes",
         "_waiter",
-        "asked_at",
+        "awaited",
         "number",
         "task",
-        "waiting",
     )
 
-    def __init__(self, endpoint: Endpoint, number: int) -> None:
+    def __init__(self, endpoint: Endpoint, awaited: Awaited) -> None:
         self._endpoint = endpoint
-        self.number = number
-        self.waiting: set[tuple[int, int]] = set()  # (endpoint, subscription) of other processes
-        self.asked_at = 0.0
+        self.awaited = awaited  # who of other processes has to answer, as the core knows it
+        self.number = awaited.number
         self._local = 0
         self._handled = 0
         self._failures: list[Failure] = []
@@ -65,34 +64,23 @@ class Delivery:
 
     # ---- the endpoint's side; under its lock ----
 
-    def expect(
-        self, remote: Iterable[tuple[int, int]], local: int, now: float, mailboxes: Sequence[Mailbox] = ()
-    ) -> None:
-        """These have to answer."""
+    def expect(self, local: int, mailboxes: Sequence[Mailbox] = ()) -> None:
+        """Besides those in other processes, so many of this one have to answer."""
         self._mailboxes = mailboxes
-        self.waiting.update(remote)
         self._local += local
-        self.asked_at = now
         self._check()
 
-    def remote_result(self, endpoint: int, subscription: int, outcome: bytes) -> None:
-        """A consumer in another process has handled it (nothing), let go of it (a zero), or failed (a text)."""
-        if (endpoint, subscription) in self.waiting:
-            self.waiting.discard((endpoint, subscription))
-            if not outcome:
-                self._handled += 1
-            elif outcome != b"\0":
-                self._failures.append(Failure(f"{endpoint:016x}.{subscription}", outcome.decode("utf-8", "replace")))
-            self._check()
-
-    def endpoint_gone(self, endpoint: int) -> None:
-        """A consumer's process has died."""
-        dead = [each for each in self.waiting if each[0] == endpoint]
-        for each in dead:
-            self.waiting.discard(each)
-            self._failures.append(Failure(f"{endpoint:016x}.{each[1]}", "its process died, or its node did"))
-        if dead:
-            self._check()
+    def remote_result(self, answered: Answered) -> None:
+        """A consumer in another process has handled it, let go of it, or failed; or its process has died."""
+        consumer = f"{answered.endpoint:016x}.{answered.subscription}"
+        outcome = answered.outcome
+        if outcome is None:
+            self._failures.append(Failure(consumer, "its process died, or its node did"))
+        elif not outcome:
+            self._handled += 1
+        elif outcome != LET_GO:
+            self._failures.append(Failure(consumer, outcome.decode("utf-8", "replace")))
+        self._check()
 
     def local_result(self, failure: str | None, counts: bool) -> None:
         """A consumer of this process has handled it, failed, or (not `counts`) was closed."""
@@ -163,15 +151,16 @@ class Delivery:
 
     def abandon(self, reason: str) -> None:
         """This process leaves: nobody will answer any more."""
-        for endpoint, subscription in self.waiting:
+        for endpoint, subscription in self.awaited.waiting:
             self._failures.append(Failure(f"{endpoint:016x}.{subscription}", reason))
-        self.waiting.clear()
+        self.awaited.waiting.clear()
         self._local = 0
         self._check()
 
     def _check(self) -> None:
-        if not self.waiting and self._local <= 0 and not self._waiter.done:
+        if not self.awaited.waiting and self._local <= 0 and not self._waiter.done:
             self._endpoint.deliveries.pop(self.number, None)
+            self._endpoint.core.deliveries.end(self.number)
             self._waiter.set()
             for callback in self._callbacks:
                 callback()
@@ -188,7 +177,9 @@ class Delivery:
         if not self._waiter.done:
             self._refuse_to_wait_for_itself()
         if not self._waiter.done and not self._endpoint.crew.wait(self._waiter, deadline):
-            raise TimeoutError(f"{len(self.waiting) + self._local} consumers have not answered within {timeout} s")
+            raise TimeoutError(
+                f"{len(self.awaited.waiting) + self._local} consumers have not answered within {timeout} s"
+            )
         return self._outcome()
 
     def _refuse_to_wait_for_itself(self) -> None:

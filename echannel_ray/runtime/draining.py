@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from echannel_ray.core import frames
+from echannel_ray.core.draining import DrainPoint
 from echannel_ray.runtime.room import ASK_AGAIN_SECONDS
 from echannel_ray.runtime.waiting import deadline_of
 
@@ -20,10 +20,8 @@ class Drain:
         self._publisher = publisher
         self._endpoint = publisher.endpoint
         self._outlets = [publisher.outlet]
-        self._streams = [publisher.stream]
         self._timeout = timeout
         self._deadline = deadline_of(timeout)
-        self._was_held_back = False
 
     def run(self) -> None:
         """Wait; `TimeoutError` where it takes too long."""
@@ -51,10 +49,9 @@ class Drain:
         """What has gone out until now is what it is about; under the lock."""
         self._publisher.check_open()
         self._outlets = [*self._publisher.outlets()]
-        self._streams = [outlet.stream for outlet in self._outlets]
         self._publisher.absorb()  # what this thread appended at the moment when we were disarmed
         self._endpoint.flush_all()
-        self._note_marks()
+        self._point = DrainPoint([outlet.stream for outlet in self._outlets], self._endpoint.is_in_handler_of)
 
     def has_ended(self) -> bool:
         """Without waiting: whether all of it is acknowledged. Where it is not, that is asked for."""
@@ -65,18 +62,6 @@ class Drain:
             self._ask()
         self._endpoint.outgoing.write()
         return False
-
-    def _note_marks(self) -> None:
-        self._marks = {flow: flow.last_sent for stream in self._streams for flow in stream.flows}
-        self._grouped = {
-            (stream, key): recipient.sent[-1].mark
-            for stream in self._streams
-            for key, recipient in stream.recipients.items()
-            if recipient.sent
-            and recipient.consumer.group is not None
-            # A member's own handler can't wait until it has handled what it is handling.
-            and not self._endpoint.is_in_handler_of(recipient.endpoint, recipient.subscription)
-        }
 
     def _is_done(self) -> bool:
         endpoint = self._endpoint
@@ -100,27 +85,10 @@ class Drain:
 
     def _is_acknowledged(self) -> bool:
         self._endpoint.check_usable()
-        streams = self._streams
-        if any(outlet.held for outlet in self._outlets) or any(
-            s.chunks or any(recipient.backlog for recipient in s.laggards) for s in streams
-        ):
-            self._was_held_back = True
-            return False
-        if self._was_held_back:
-            self._note_marks()  # what was held back until now has its place in a flow
-            self._was_held_back = False
-        for (stream, key), mark in self._grouped.items():
-            recipient = stream.recipients.get(key)
-            if recipient is not None and any(unhandled.mark <= mark for unhandled in recipient.sent):
-                return False
-        if any(any(stream.undelivered.values()) for stream in streams):
-            return False
-        return all(flow.lowest_acked >= mark for flow, mark in self._marks.items())
+        return self._point.is_reached(any(outlet.held for outlet in self._outlets))
 
     def _ask(self) -> None:
-        now = time.monotonic()
-        for flow in {flow for stream in self._streams for flow in stream.flows}:
-            for node in flow.nodes_to_probe(now, at_once=True):
-                self._endpoint.outgoing.put(frames.probe(self._endpoint.id, flow.number, flow.last_sent, node))
-        if any(stream.groups or stream.laggards for stream in self._streams):
-            self._publisher.room.ask_for_credit()
+        core = self._endpoint.core
+        core.probe(self._point.flows, time.monotonic(), at_once=True)
+        for stream in self._point.streams_that_need_credit:
+            core.ask_for_credit(stream)

@@ -1,6 +1,6 @@
 """One per process and namespace: everything that this process sends and receives goes through it.
 
-It performs what the protocol decides: reads and writes the link, keeps the time, hands events to mailboxes.
+It carries out what the core decides: reads and writes the link, keeps the time, hands events to mailboxes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,19 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.core import frames
 from echannel_ray.core.counting import add_up
+from echannel_ray.core.deliveries import LET_GO, Answered
+from echannel_ray.core.endpoint import (
+    LOOK_SECONDS,
+    NEVER,
+    Acknowledged,
+    Credited,
+    EndpointCore,
+    EndpointGone,
+    LargeEventLeft,
+    PathRestored,
+)
+from echannel_ray.core.frames import Buffer
+from echannel_ray.core.gathering import Columns
 from echannel_ray.core.messages import (
     MAX_SHIPPED_BYTES,
     Definition,
@@ -23,8 +36,9 @@ from echannel_ray.core.messages import (
     Release,
     Unsubscribe,
 )
-from echannel_ray.core.receiving import Receiver, Reception
-from echannel_ray.core.sending import Sender
+from echannel_ray.core.receiving import Reception
+from echannel_ray.core.streams import Recipient
+from echannel_ray.formats.packs import encode_pack
 from echannel_ray.formats.sealed import ORDINARY, Decoding
 from echannel_ray.ids import new_endpoint_id
 from echannel_ray.runtime.bell import Bell
@@ -35,7 +49,7 @@ from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.derivations import Derivations
 from echannel_ray.runtime.incoming import Incoming
 from echannel_ray.runtime.installing import Installer
-from echannel_ray.runtime.outgoing import FLOW_WINDOW_BYTES, Outgoing
+from echannel_ray.runtime.outgoing import Outgoing
 from echannel_ray.runtime.requests import Requests
 from echannel_ray.runtime.sharing import Sharing
 from echannel_ray.runtime.telling import Teller
@@ -53,15 +67,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_RESULT_PATIENCE_SECONDS = 0.5
-_KEPT_RESULTS = 16384
-# A report of credit may be lost with a link. Nobody blocks for that of a laggard or of a group's member, so they are
-# asked now and then.
-_ASK_FOR_CREDIT_SECONDS = 0.25
-# Whoever waits for an acknowledgement probes for it. The rest only free memory, and each wakes the sender's process: at
-# 2 ms they were a tenth of its CPU with eight consumers.
-_ACK_SECONDS = 0.02
-_ACK_BYTES = FLOW_WINDOW_BYTES // 8
+# A thread that found its producer armed may append after the tick that disarmed it.
+_ABSORB_LATE_SECONDS = 0.25
 _CHANNELS_PER_REGISTRATION = 256
 
 
@@ -80,8 +87,7 @@ class Endpoint:
         self.lock = threading.Lock()
         self.room = Bell(self.lock)  # publishers and drains wait here for credit and acknowledgements
         self.write_lock = threading.Lock()
-        self.sender = Sender(node, self.id)
-        self.receiver = Receiver(node, self.id, _ACK_BYTES)
+        self.core = EndpointCore(node, self.id, _encode_pack, clock_offset_seconds=time.time() - time.monotonic())
         self.outgoing = Outgoing(self)
         self.incoming = Incoming(self)
         self.requests = Requests(self)
@@ -117,12 +123,9 @@ class Endpoint:
         self.is_absorbing = False
         self.armed: dict[Publisher, None] = {}  # those whose events may wait to be absorbed
         self._deleted: list[Mailbox] = []  # of channels that were deleted: closed on the next tick, outside the lock
-        self._results: dict[tuple[int, int, int], bytes] = {}
-        self._next_delivery = 1
         self._next_subscription = 1
-        self._due_flows = 0.0
-        self._due_acks = 0.0
-        self._due_credit = 0.0
+        self._due_late = 0.0
+        self._due_calls = 0.0
 
     # ---- lifecycle ----
 
@@ -218,21 +221,9 @@ class Endpoint:
         # With the write lock: a thread that still wrote to the link before would take what is put here for the new one.
         with self.write_lock, self.lock:
             self.connection = connection
-            self.outgoing.clear()
             self.incoming.restart()
-            for registered in self._registered():
-                self.outgoing.put(frames.frame(frames.REQUEST, frames.REQUEST_ID.pack(0) + wire.encode(registered)))
-            now = time.monotonic()
-            self.sender.new_flows.clear()
-            for flow in self.sender.flows.values():
-                self.outgoing.put(frames.flow_declaration(self.id, flow.number, self.node, flow.destinations))
-            for flow in self.sender.flows.values():
-                self._probe(flow, now, at_once=True)
-            for received in self.receiver.flows.values():
-                # A relay that was restarted can't know of them: without this nobody would tell us that their producers
-                # died.
-                me = [(self.node, self.id)]
-                self.outgoing.put(frames.flow_declaration(received.endpoint, received.flow, received.node, me))
+            registered = [frames.REQUEST_ID.pack(0) + wire.encode(each) for each in self._registered()]
+            self.core.linked(time.monotonic(), [frames.frame(frames.REQUEST, each) for each in registered])
             self.requests.repeat()
             self.calls.repeat()
         self.sharing.relinked()
@@ -316,12 +307,14 @@ class Endpoint:
             busy = self._absorb(now)
             fed, self.fed = self.fed, {}
             busy |= self._flush_due(now)
-            if now >= self._due_acks:
-                self._due_acks = now + _ACK_SECONDS
-                busy |= self.incoming.acknowledge()
-            if now >= self._due_flows:
-                self._due_flows = now + 0.05
-                busy |= self._look_after_flows(now)
+            if now >= self._due_late:
+                self._due_late = now + _ABSORB_LATE_SECONDS
+                for publisher in self.publishers.values():
+                    publisher.absorb()
+            busy |= self.core.tick(now)
+            if now >= self._due_calls:
+                self._due_calls = now + LOOK_SECONDS
+                self.calls.tick(now)
         self.outgoing.write()
         self.teller.tick(now)
         self.sharing.tick()
@@ -360,13 +353,11 @@ class Endpoint:
             return self._idle_seconds()
 
     def _idle_seconds(self) -> float:
-        flows = self.sender.flows.values()
-        kept = any(flow.kept for flow in flows)
         # Never for good: a thread that found its producer armed may append after the tick that disarmed it.
-        waits = self.deliveries or self.blocked_publishers or self.draining or self.calls.is_waiting
-        waits = waits or any(stream.waits_for_credit() for stream in self.sender.streams.values())
+        waits = self.blocked_publishers or self.draining or self.calls.is_waiting or self.core.is_waiting
         # What left at once woke nobody: its loss must not go unnoticed for long.
-        return self.timers.shortened(0.05 if kept or waits else 0.1 if flows else 0.5, time.monotonic())
+        seconds = LOOK_SECONDS if waits else 0.1 if self.core.sender.flows else 0.5
+        return self.timers.shortened(seconds, time.monotonic())
 
     def _absorb(self, now: float) -> bool:
         """Take in what armed producers have appended since the last tick; disarm those that have nothing to say."""
@@ -383,128 +374,90 @@ class Endpoint:
         finally:
             self.is_absorbing = False
         for publisher in absorbed:
-            route = publisher.stream.route
-            if route is not None and route.gather and not publisher.outlet.see_off(route):
+            stream = publisher.stream
+            route = stream.route
+            if route is not None and route.gather and not self.outgoing.see_off(stream, route):
                 # Some of it has waited for a tick already.
-                interval = publisher.outlet.packing.interval_seconds
+                interval = stream.packing.interval_seconds
                 route.gather.due_at = min(route.gather.due_at, now + interval - TICK_SECONDS)
         return bool(absorbed)
 
     def _flush_due(self, now: float) -> bool:
-        waiting = False
-        # A copy: when the last chunk of a large event leaves, a recipient that lagged may get another flow.
-        for number, gather in [*self.sender.gathers.items()]:
-            if gather:
-                if gather.due_at <= now + EARLY_SECONDS:
-                    self.outgoing.flush(self.sender.flows[number])
-                else:
-                    self.crew.depart_at(gather.due_at)
-                    waiting = True
-        return waiting
+        began = time.monotonic()
+        next_at = self.core.flush_due(now + EARLY_SECONDS)
+        self.outgoing.sent(began)
+        self.crew.depart_at(next_at)
+        return next_at < NEVER
 
     def flush_all(self) -> None:
         """Send everything that was gathered, the oldest first: before a stream changes its route."""
         for publisher in self.armed:
             publisher.absorb()
-        gathers = self.sender.gathers
-        started = [number for number, gather in gathers.items() if gather]
-        for number in sorted(started, key=lambda number: gathers[number].began_at) if len(started) > 1 else started:
-            self.outgoing.flush(self.sender.flows[number])
+        began = time.monotonic()
+        self.core.flush_all(began)
+        self.outgoing.sent(began)
 
-    def _look_after_flows(self, now: float) -> bool:
-        for flow in self.sender.flows.values():
-            if flow.probe_at <= now:
-                self._probe(flow, now)
-        for flow in self.sender.ended_flows():
-            self.outgoing.put(frames.frame(frames.FLOW_ENDED, frames.KEY.pack(self.id, flow.number)))
-        if now >= self._due_credit:
-            self._due_credit = now + _ASK_FOR_CREDIT_SECONDS
-            for publisher in self.publishers.values():
-                # A thread that found it armed may have appended after the tick that disarmed it.
-                publisher.absorb()
-                if any(outlet.stream.waits_for_credit() for outlet in publisher.outlets()):
-                    publisher.room.ask_for_credit()
-        self.calls.tick(now)
-        for delivery in self.deliveries.values():
-            if now - delivery.asked_at > _RESULT_PATIENCE_SECONDS:
-                delivery.asked_at = now
-                self._ask_for_result(delivery)
-        return False
+    # ---- what the core says; under the lock ----
 
-    def _probe(self, flow: Any, now: float, at_once: bool = False) -> None:
-        for node in flow.nodes_to_probe(now, at_once):
-            self.outgoing.put(frames.probe(self.id, flow.number, flow.last_sent, node))
+    def carry_out(self) -> None:
+        """Do what the core has said. What follows from that may have it say more."""
+        instructions = self.core.instructions
+        while instructions:
+            each = instructions.popleft()
+            _CARRY_OUT[type(each)](self, each)
 
-    def probe_all(self, node: int | None = None) -> None:
-        """Ask destinations (of one node) what they have."""
-        now = time.monotonic()
-        for flow in self.sender.flows.values():
-            if node is None or node in flow.acked:
-                self._probe(flow, now, at_once=True)
+    def _acknowledged(self, instruction: Acknowledged) -> None:
+        if self.draining:
+            self.room.notify_all()
+
+    def _credited(self, instruction: Credited) -> None:
+        branch = self.queueing.get(instruction.stream)
+        if branch is not None and branch.host is not None:
+            self.crew.submit(Errand(branch.host.pump))
+        if instruction.has_moved and (self.blocked_publishers or self.draining):
+            self.room.notify_all()
+
+    def _large_event_left(self, instruction: LargeEventLeft) -> None:
+        held_up = self.held_up.get(instruction.stream)
+        if held_up is not None:
+            held_up.let_go()
+        self.room.notify_all()
+
+    def _answered(self, instruction: Answered) -> None:
+        delivery = self.deliveries.get(instruction.delivery)
+        if delivery is not None:
+            delivery.remote_result(instruction)
+
+    def _endpoint_gone(self, instruction: EndpointGone) -> None:
+        self.calls.endpoint_gone(instruction.endpoint)
+        self.room.notify_all()
+
+    def _path_restored(self, instruction: PathRestored) -> None:
+        self.calls.repeat(instruction.node)
 
     # ---- what waits for answers ----
 
     def new_delivery(self) -> Delivery:
         """A delivery that nobody has to answer yet; under the lock."""
-        delivery = Delivery(self, self._next_delivery)
-        self._next_delivery += 1
+        delivery = Delivery(self, self.core.deliveries.begin())
         self.deliveries[delivery.number] = delivery
         return delivery
 
-    def _ask_for_result(self, delivery: Delivery) -> None:
-        where = {r.endpoint: r.node for stream in self.sender.streams.values() for r in stream.recipients.values()}
-        for endpoint, subscription in delivery.waiting:
-            if endpoint in where:
-                fixed = frames.RESULT_WANTED_FIXED.pack(
-                    where[endpoint], endpoint, delivery.number, self.node, self.id, subscription
-                )
-                self.outgoing.put(frames.frame(frames.RESULT_WANTED, fixed))
-
-    def send_result(self, reception: Reception, delivery: int, outcome: bytes) -> None:
-        """A delivered event was handled, failed or (a zero) discarded."""
+    def let_go(self, reception: Reception, delivery: int) -> None:
+        """A delivered event was discarded."""
         with self.lock:
-            self._keep_result(reception, delivery, outcome)
+            self.core.answer(reception, delivery, LET_GO)
         self.outgoing.write()
-
-    def _keep_result(self, reception: Reception, delivery: int, outcome: bytes) -> None:
-        stream = reception.stream
-        self._results[stream.endpoint, delivery, reception.subscription] = outcome
-        if len(self._results) > _KEPT_RESULTS:
-            del self._results[next(iter(self._results))]
-        self._put_result(stream.node, stream.endpoint, delivery, reception.subscription, outcome)
-
-    def _put_result(self, node: int, endpoint: int, delivery: int, subscription: int, outcome: bytes) -> None:
-        fixed = frames.RESULT_FIXED.pack(node, endpoint, delivery, self.id, subscription)
-        self.outgoing.put(frames.frame(frames.RESULT, fixed + outcome))
-
-    def result_wanted(self, delivery: int, node: int, endpoint: int, subscription: int) -> None:
-        """A producer has waited long: our answer was lost, or the subscription closed before the event came."""
-        outcome = self._results.get((endpoint, delivery, subscription))
-        if outcome is None and subscription not in self.mailboxes:
-            outcome = b"\0"
-        if outcome is not None:
-            self._put_result(node, endpoint, delivery, subscription, outcome)
 
     # ---- what mailboxes report ----
 
     def run_handled(self, reception: Reception, mark: int, delivery: int, outcome: bytes) -> None:
         """A mailbox has handled a stream up to `mark`; the last event of it was perhaps a delivered one."""
         with self.lock:
-            if delivery:
-                self._keep_result(reception, delivery, outcome)
-            if reception.handled(mark):
-                self.put_credit(reception)
+            self.core.handled(reception, mark, delivery, outcome)
         # The leader, if it is the leader who calls, writes when it has handled all that it read: see `Incoming.read`.
         if not self.crew.leads:
             self.outgoing.write()
-
-    def put_credit(self, reception: Reception) -> None:
-        """Report how far a subscription has come; under the lock."""
-        stream = reception.stream
-        fixed = frames.CREDIT_FIXED.pack(
-            stream.node, stream.endpoint, stream.number, self.id, reception.subscription, reception.credit()
-        )
-        self.outgoing.put(frames.frame(frames.CREDIT, fixed, frames.IS_FINAL if reception.final else 0))
 
     def local_handled(self, mailbox: Mailbox) -> None:
         """A mailbox has handled an event of a producer of this process."""
@@ -546,16 +499,16 @@ class Endpoint:
             self._next_subscription += 1
             return number
 
-    def is_in_handler_of(self, endpoint: int, subscription: int) -> bool:
+    def is_in_handler_of(self, recipient: Recipient) -> bool:
         """Whether the calling thread is in the handler of this subscription."""
-        mailbox = self.mailboxes.get(subscription) if endpoint == self.id else None
+        mailbox = self.mailboxes.get(recipient.subscription) if recipient.endpoint == self.id else None
         return mailbox is not None and mailbox.is_current_thread()
 
     def open_mailbox(self, mailbox: Mailbox) -> None:
         """Take in events for it from now on."""
         with self.lock:
             self.mailboxes[mailbox.number] = mailbox
-            self.receiver.subscription_opened(mailbox.number)
+            self.core.subscription_opened(mailbox.number)
 
     def close_mailbox(self, mailbox: Mailbox) -> None:
         """Take in no more events for it; members of groups tell how far they came."""
@@ -575,9 +528,7 @@ class Endpoint:
         with self.lock:
             self.teller.look_at_consumer(mailbox)
             self.teller.forget(mailbox)
-            for reception in self.receiver.subscription_closed(mailbox.number):
-                if reception.grouped:
-                    self.put_credit(reception)
+            self.core.subscription_closed(mailbox.number)
             self.room.notify_all()
         self.outgoing.write()
 
@@ -621,26 +572,24 @@ class Endpoint:
         degrees = {}
         for publisher in self.publishers.on(channel):
             for outlet in publisher.outlets():
-                for route, policy in outlet.links():
+                for route, policy in outlet.stream.links():
                     nodes = "+".join(f"{node:016x}" for node in sorted(route.flow.members))
                     degrees[f"{self.id:016x}-{route.flow.number} to {nodes}"] = round(policy.typical(now), 1)
         return degrees
 
-    def endpoint_gone(self, endpoint: int) -> None:
-        """Another process has died or left; under the lock."""
-        now = time.monotonic()
-        self.flush_all()
-        self.sender.endpoint_gone(endpoint, now)
-        self.flush_all()
-        for flow in [*self.sender.flows.values()]:
-            self.outgoing.pump(flow)
-        self.receiver.endpoint_gone(endpoint)
-        for key in [key for key in self._results if key[0] == endpoint]:
-            del self._results[key]
-        for delivery in [*self.deliveries.values()]:
-            delivery.endpoint_gone(endpoint)
-        self.calls.endpoint_gone(endpoint)
-        self.room.notify_all()
+
+_CARRY_OUT: dict[type[Any], Callable[[Endpoint, Any], None]] = {
+    Acknowledged: Endpoint._acknowledged,
+    Credited: Endpoint._credited,
+    LargeEventLeft: Endpoint._large_event_left,
+    Answered: Endpoint._answered,
+    EndpointGone: Endpoint._endpoint_gone,
+    PathRestored: Endpoint._path_restored,
+}
+
+
+def _encode_pack(columns: Columns, gathered_bytes: int, waited_seconds: float) -> list[Buffer]:
+    return encode_pack(columns, gathered_bytes, time.time() - waited_seconds)
 
 
 def _report(mailboxes: list[Mailbox], error: errors.EChannelError) -> None:

@@ -1,7 +1,7 @@
 """The concentrator's loop: one thread, one epoll, all links of the node.
 
-It performs what the relay decides and decides nothing itself. Packs take the short way (`_forward`): a pack's bytes go
-from the buffer that they were read into straight to the sockets that they are for.
+It performs what the relay decides and decides nothing itself: the relay says which bytes go on by which links, and they
+go from the buffer that they were read into straight to the sockets.
 """
 
 from __future__ import annotations
@@ -14,21 +14,14 @@ import struct
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
 from echannel_ray import errors
 from echannel_ray.core import frames
-from echannel_ray.core.frames import (
-    FIRST_ADDRESSED,
-    HEADER_BYTES,
-    LAST_ADDRESSED,
-    LEAST_BODY,
-    MAGIC,
-    MAX_FRAME_BYTES,
-    MAX_GREETING_BYTES,
-)
+from echannel_ray.core.frames import MAX_FRAME_BYTES, MAX_GREETING_BYTES
+from echannel_ray.core.framing import Framer
 from echannel_ray.core.relay import Relay
 from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.transport import wire
@@ -85,7 +78,7 @@ class HubLink:
     """One link of the concentrator: to an endpoint of its node, or to another concentrator."""
 
     __slots__ = (
-        "connection", "endpoint", "heard_at", "hello", "node", "opened_at", "out", "out_bytes", "partial", "renew_at",
+        "connection", "endpoint", "framer", "heard_at", "hello", "node", "opened_at", "out", "out_bytes", "renew_at",
         "said_at", "writable",
     )  # fmt: skip
 
@@ -94,7 +87,7 @@ class HubLink:
         self.hello: wire.Hello | None = None
         self.endpoint = 0
         self.node = 0
-        self.partial = b""
+        self.framer = Framer(MAX_GREETING_BYTES)
         self.out: deque[memoryview | bytes] = deque()
         self.out_bytes = 0
         self.opened_at = self.heard_at = self.said_at = now
@@ -116,7 +109,6 @@ class Hub:
         self.malformed_frames = 0
         self.refused: Counter[str] = Counter()  # links that were no peer's or endpoint's, by reason
         self.bytes_between_nodes = 0
-        self.packs_forwarded = 0
         self._owner = owner
         self._links: dict[int, HubLink] = {}
         self._listeners: dict[int, Listener] = {}
@@ -326,9 +318,7 @@ class Hub:
 
     def _readable(self, link: HubLink) -> None:
         for _ in range(_READS_PER_TURN):
-            have = len(link.partial)
-            if have:
-                self._buffer[:have] = link.partial
+            have = link.framer.begin(self._buffer)
             received = link.connection.recv_into(self._view[have:])
             if received is None:
                 return
@@ -336,86 +326,43 @@ class Hub:
                 self._closed(link)
                 return
             link.heard_at = self._now
-            end = have + received
-            position = self._take(link, end)
-            if position < 0:
+            if not self._take(link, have + received):
                 return
-            link.partial = bytes(self._view[position:end]) if position < end else b""
             # A short read means that the socket is empty (but TLS may hold more).
             if received < _BUFFER_BYTES - have and not link.connection.pending():
                 return
         if link.connection.pending():
             self.post(partial(self._guarded, self._readable, link))
 
-    def _take(self, link: HubLink, end: int) -> int:
-        """Handle the whole frames before `end`: where the first incomplete one begins; -1 when the link was closed."""
-        buffer = self._buffer
+    def _take(self, link: HubLink, end: int) -> bool:
+        """Handle the whole frames before `end`; False when that closed the link."""
         view = self._view
-        unpack = frames.HEADER.unpack_from
-        routes = self.relay.routes
-        position = 0
-        run_start = run_end = 0  # consecutive packs for the same links are sent in one piece
-        run_links: Iterable[Any] = ()
-        limit = MAX_FRAME_BYTES if link.hello else MAX_GREETING_BYTES
-        while end - position >= HEADER_BYTES:
-            length, kind, flags, magic = unpack(buffer, position)
-            if magic != MAGIC or length > limit or length < LEAST_BODY[kind]:
-                self._malformed(link, length, kind, magic, limit)
-                return -1
-            body = position + HEADER_BYTES
-            following = body + length
-            if following > end:
-                break
-            if kind == frames.PACK and link.hello:
-                route = routes.get(bytes(view[body : body + 12]))
-                scope_zero = buffer[body + 20 : body + 28] == b"\0\0\0\0\0\0\0\0"
-                if route is not None and route.upstream is link and scope_zero:
-                    links: Iterable[Any] = route.links
-                else:
-                    links = self._targets(link, body)
-                if links is not run_links or run_end != position:
-                    self._forward(run_links, view[run_start:run_end])
-                    run_links, run_start = links, position
-                run_end = following
-                self.packs_forwarded += 1
-            elif FIRST_ADDRESSED <= kind <= LAST_ADDRESSED and link.hello:
-                self._forward(run_links, view[run_start:run_end])
-                run_links = ()
-                target = self.relay.addressee(buffer, body)
-                if isinstance(target, HubLink):
-                    self.send(target, view[position:following])
-                elif target is None and kind == frames.CALL:
-                    self.relay.call_failed(link, buffer, body)
-                    self._flush_relay()
-            else:
-                self._forward(run_links, view[run_start:run_end])
-                run_links = ()
-                if not self._frame(link, kind, flags, view[body:following]):
-                    return -1
-                limit = MAX_FRAME_BYTES if link.hello else MAX_GREETING_BYTES
-            position = following
-        self._forward(run_links, view[run_start:run_end])
-        return position
-
-    def _targets(self, link: HubLink, body: int) -> Iterable[Any]:
-        key = bytes(self._view[body : body + 12])
-        (scope,) = frames.NUMBER.unpack_from(self._buffer, body + 20)
-        targets = self.relay.targets(link, key, scope)
-        self._flush_relay()
-        return targets
-
-    def _forward(self, links: Iterable[Any], data: memoryview) -> None:
-        for link in links:
-            self.send(link, data)
-
-    def _malformed(self, link: HubLink, length: int, kind: int, magic: int, limit: int) -> None:
-        self.malformed_frames += 1
+        found = link.framer.frames(self._buffer, end)
         try:
-            frames.check_header(length, kind, magic, limit)
+            while link.hello is None:
+                greeting = next(found, None)
+                if greeting is None:
+                    return True
+                kind, _, start, stop = greeting
+                if not self._greeted(link, kind, view[start:stop]):
+                    return False
+                link.framer.max_bytes = MAX_FRAME_BYTES
+            for kind, _, start, stop in self.relay.route(link, found, view):
+                if not self._frame(link, kind, view[start:stop]):
+                    return False
         except frames.MalformedFrame as error:
-            logger.warning("closing %r: %s", link, error)
-        if link.hello is None and (magic >> 8) == (MAGIC >> 8) and magic != MAGIC:
-            ours, theirs = WIRE_VERSION, magic & 0xFF
+            self._malformed(link, error)
+            return False
+        finally:
+            self._flush_relay()
+        return True
+
+    def _malformed(self, link: HubLink, error: frames.MalformedFrame) -> None:
+        self.malformed_frames += 1
+        logger.warning("closing %r: %s", link, error)
+        theirs = error.wire_version
+        if link.hello is None and theirs is not None:
+            ours = WIRE_VERSION
             self._refuse(link, errors.VersionMismatch(
                 f"this process speaks version {theirs} of echannel_ray's protocol, its concentrator version {ours}: "
                 "use one version in the whole cluster, and end the old parts with echannel_ray.shutdown()",
@@ -424,12 +371,8 @@ class Hub:
             return
         self._closed(link)
 
-    def _frame(self, link: HubLink, kind: int, flags: int, body: memoryview) -> bool:
-        """Handle a frame that is no pack; False when that closed the link."""
-        if link.hello is None:
-            return self._greeted(link, kind, body)
-        if kind == frames.HEARTBEAT:
-            return True
+    def _frame(self, link: HubLink, kind: int, body: memoryview) -> bool:
+        """Handle a frame that the relay has no use for; False when that closed the link."""
         if kind == frames.REQUEST:
             (request,) = frames.REQUEST_ID.unpack_from(body)
             self._owner.requested(link.endpoint, request, bytes(body[frames.REQUEST_ID.size :]))
@@ -439,12 +382,7 @@ class Hub:
         elif kind == frames.GOODBYE:
             self._closed(link)
             return False
-        elif kind in (frames.HELLO, frames.WELCOME):
-            pass  # of the side that was dialled: nothing more to learn
-        else:
-            self.relay.received(link, kind, flags, body)
-            self._flush_relay()
-        return True
+        return True  # of a heartbeat, and of a greeting to the side that was dialled, there is nothing more to learn
 
     def _greeted(self, link: HubLink, kind: int, body: memoryview) -> bool:
         try:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray.core.kinds import Block, token_of
-from echannel_ray.core.streams import DROP_NEWEST, DROP_OLDEST
+from echannel_ray.core.windows import DROP_THIS, LOCAL, holds_up, on_full
 from echannel_ray.formats.events import decode
 from echannel_ray.runtime.mailbox import LocalEvent, Mailbox
 
@@ -26,7 +26,7 @@ def hand_over(
     accepted = 0
     for mailbox in outlet.local:
         is_full = mailbox.local_pending >= mailbox.window_events
-        if is_full and outlet.stream.overflow in (DROP_NEWEST, DROP_OLDEST) and not _drop(outlet, mailbox, sequence):
+        if is_full and not holds_up(outlet.stream.overflow) and not _drop(outlet, mailbox, sequence):
             continue
         turn = outlet.turns[mailbox.number]
         kind = 0
@@ -54,7 +54,7 @@ def hand_over_block(outlet: Outlet, kind: int, block: bytes | memoryview, count:
 
 def _drop(outlet: Outlet, mailbox: Mailbox, sequence: int) -> bool:
     """Make room by dropping the oldest event of ours in the queue (True), or drop the new one (False)."""
-    if outlet.stream.overflow == DROP_NEWEST:
+    if on_full(outlet.stream, LOCAL) == DROP_THIS:
         outlet.stream.drop_by_policy()
         mailbox.drop_newest(outlet.name, sequence)
         return False

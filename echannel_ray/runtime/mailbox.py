@@ -332,7 +332,7 @@ class Mailbox:
         if self.source is not None:
             arrived = self.source.arrived()
         else:
-            arrived = self.endpoint.receiver.arrived(self.number, self.turn)
+            arrived = self.endpoint.core.receiver.arrived(self.number, self.turn)
         return self._of_channel(queue_depth=pending, consumer_lag_events=pending, arrived=arrived)
 
     def _of_channel(self, **counters: Any) -> dict[str, Any]:
@@ -363,7 +363,7 @@ class Mailbox:
         if self.source is not None:
             self.source.handled(item, b"\0", handled)
         elif item.delivery:
-            self.endpoint.send_result(item.reception, item.delivery, b"\0")
+            self.endpoint.let_go(item.reception, item.delivery)
 
     def when_idle(self) -> Waiter:
         """A waiter that is set when all that has arrived is handled."""

@@ -5,23 +5,20 @@ from __future__ import annotations
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from echannel_ray import errors
-from echannel_ray.core import frames
-from echannel_ray.core.gathering import Gather
+from echannel_ray.core.chunking import Large
+from echannel_ray.core.frames import CHUNK_BYTES
 from echannel_ray.core.lags import lag_of_groups
 from echannel_ray.core.messages import Consumer
-from echannel_ray.core.packing import Packing, Policy, policy_of
-from echannel_ray.core.streams import Recipient, Route
+from echannel_ray.core.packing import Packing
 from echannel_ray.formats.events import BUFFERS, NOTICE, OVERHEAD_BYTES, PICKLED
 from echannel_ray.runtime.deliveries import Delivery
 from echannel_ray.runtime.local import hand_over, hand_over_block
 from echannel_ray.runtime.mailbox import Gap, LocalGap, Mailbox, producer_name
-from echannel_ray.runtime.outgoing import Large
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 MAX_EVENT_BYTES = (2 << 30) + (1 << 20)  # 2 GiB, and what serialising adds
 # Above this an event takes the long way.
 SMALL_BYTES = 16 << 10
-_LEAST_SMALL_BYTES = 128  # with more, a pack may be full of bytes before it is of events
 
 Encoded = tuple[int, Any, int]
 
@@ -48,16 +44,12 @@ class Outlet:
     ) -> None:
         self.endpoint = endpoint
         self.encode = encode
-        self.packing = packing
         self.local: tuple[Mailbox, ...] = ()
         self.turns: dict[int, int] = {}  # of the local consumers' pairs, by their numbers
         self.held: deque[tuple[int, Callable[[], object]]] = deque()  # what goes out behind a large event that leaves
         self.backlog_bytes = 0  # that wait for a modulator: its consumers' window counts them
-        self.stream = endpoint.sender.open_stream(channel, overflow, window_bytes)
-        self._gather: Gather | None = None  # of the link that `_policy` is for
-        self._policy = policy_of(packing)
-        self._policies: WeakKeyDictionary[Gather, Policy] = WeakKeyDictionary()  # of all links that it has
-        self.waited_seconds = 0.0  # by what comes here, at most
+        self.core = endpoint.core
+        self.stream = self.core.open_stream(channel, overflow, window_bytes, packing)
         self.name = producer_name(endpoint.id, self.stream.number)
 
     @property
@@ -77,60 +69,18 @@ class Outlet:
             size = size_bytes // len(taken)
             for payload in taken:
                 if stream.recipients:
-                    self.endpoint.sender.send_to_all(stream, kind, payload, size)
+                    self.core.publish_one(stream, kind, payload, size)
                 else:
-                    self.endpoint.sender.skip(stream)
+                    self.core.skip(stream)
             self._see_off_all()
             return
-        gather = stream.gather
-        assert gather is not None
-        policy = self.policy
-        each_bytes, rest_bytes = divmod(size_bytes, len(taken))
-        start = 0
-        while start < len(taken):  # pack by pack: a little too many must not make two small ones
-            if gather.stream is not stream or gather.kind != kind:
-                gather.turn(stream, kind)
-            room = max(1, policy.degree - len(gather.events))
-            if each_bytes > _LEAST_SMALL_BYTES:
-                room = min(room, frames.MAX_PACK_BYTES // each_bytes)
-            part = taken[start : start + room]
-            start += len(part)
-            part_bytes = each_bytes * len(part) + (rest_bytes if start == len(taken) else 0)
-            stream.published_bytes += part_bytes
-            gather.gathered_bytes += part_bytes
-            gather.events += part  # never the list itself: modulators may have it too
-            is_full = len(gather.events) >= policy.degree or gather.gathered_bytes >= frames.MAX_PACK_BYTES
-            if is_full or not self.endpoint.is_absorbing:
-                self.see_off(stream.route)  # type: ignore[arg-type]
-
-    @property
-    def policy(self) -> Policy:
-        """When our packs leave, as the link that we have now would have it."""
-        gather = self.stream.gather
-        if gather is not self._gather and gather is not None:
-            self._gather = gather
-            self._policy = self._policy_on(gather)
-        return self._policy
-
-    def _policy_on(self, gather: Gather) -> Policy:
-        found = self._policies.get(gather)
-        if found is None:
-            found = self._policies[gather] = gather.policy(self.packing, time.time() - time.monotonic())
-        return found
-
-    def see_off(self, route: Route) -> bool:
-        """Something was gathered: the pack leaves now, or when its time has come. Whether it has left."""
-        gather = route.gather
-        policy = self.policy if gather is self.stream.gather else self._policy_on(gather)
-        now = time.monotonic()
-        if gather.see_off(policy, now, now - self.waited_seconds):
-            self.endpoint.outgoing.flush(route.flow)
-            return True
-        crew = self.endpoint.crew
-        if policy.unasked and not crew.ticking:
-            crew.wake_ticker()  # there is so much to do that the producer may be armed
-        crew.depart_at(gather.due_at)
-        return False
+        began = time.monotonic()
+        may_wait = self.endpoint.is_absorbing
+        has_left = self.core.publish_batch(stream, kind, taken, size_bytes, began, may_wait)
+        outgoing = self.endpoint.outgoing
+        outgoing.sent(began)
+        if not (has_left or may_wait) and stream.route is not None:
+            outgoing.wait_for_departure(stream, stream.route)
 
     def needs_record(self, event: Any) -> bool:
         """Whether a consumer of this process gets something else than the event itself."""
@@ -143,17 +93,12 @@ class Outlet:
         stream = self.stream
         if stream.closed or stream.deleted:
             return
-        first = stream.next_sequence
         if stream.recipients:
-            route = stream.route
-            assert route is not None
-            route.gather.settle()
-            first = stream.next_sequence
-            stream.published_bytes += size_bytes
-            route.gather.add_block(stream, kind, block, count)
-            self.endpoint.outgoing.flush(route.flow)
+            began = time.monotonic()
+            first = self.core.publish_block(stream, kind, block, count, size_bytes, began)
+            self.endpoint.outgoing.sent(began)
         else:
-            first = self.endpoint.sender.skip(stream, count)
+            first = self.core.skip(stream, count)
         if self.local:
             hand_over_block(self, kind, block, count, first)
         stream.refresh_limit()
@@ -190,16 +135,16 @@ class Outlet:
         if encoded is not None and stream.recipients:
             kind, payload, size = self._payload(*encoded)
             special = bool(stream.groups or stream.laggards)
-            sequence, dropped = endpoint.sender.send_to_all(stream, kind, payload, size)
+            sequence, dropped = self.core.publish_one(stream, kind, payload, size)
         else:
-            sequence = endpoint.sender.skip(stream)
+            sequence = self.core.skip(stream)
         accepted = hand_over(self, event, encoded, sequence, delivery) if self.local else 0
         if delivery is not None:
             self._expect(delivery, sequence, accepted)
             return True
         for route in stream.routes() if special or stream.laggards else (stream.route,):
             if route is not None and route.gather:
-                self.see_off(route)
+                endpoint.outgoing.see_off(stream, route)
         return not dropped and accepted == len(self.local)
 
     def drop(self, count: int, reason: str) -> None:
@@ -207,7 +152,7 @@ class Outlet:
         self.in_turn(0, partial(self._drop, count, reason))
 
     def _drop(self, count: int, reason: str) -> None:
-        first = self.endpoint.sender.drop_for_all(self.stream, count, reason)
+        first = self.core.drop_for_all(self.stream, count, reason)
         for mailbox in self.local:
             mailbox.offer(LocalGap(Gap(self.name, first, first + count - 1)))
         self._see_off_all()
@@ -219,7 +164,7 @@ class Outlet:
                 "where both sides can read it and publish where that is",
                 size=size,
             )
-        if size - OVERHEAD_BYTES > frames.CHUNK_BYTES:
+        if size - OVERHEAD_BYTES > CHUNK_BYTES:
             payload = Large(self.stream, *_as_segments(kind, payload))
             kind = payload.kind
         elif kind == BUFFERS:
@@ -227,16 +172,12 @@ class Outlet:
         return kind, payload, size
 
     def _expect(self, delivery: Delivery, sequence: int, accepted: int) -> None:
-        stream = self.stream
         endpoint = self.endpoint
-        reached = [r for r in stream.recipients.values() if _was_sent(r, sequence)]
-        remote = [(r.endpoint, r.subscription) for r in reached]
-        grouped = [endpoint.mailboxes.get(s) for e, s in remote if e == endpoint.id]
-        own = [*self.local, *(mailbox for mailbox in grouped if mailbox is not None)]
-        delivery.expect(remote, accepted, time.monotonic(), own)
-        flows = {(r.route or stream.route).flow for r in reached}  # type: ignore[union-attr]
-        for flow in flows:
-            endpoint.outgoing.flush(flow, delivery.number)
+        began = time.monotonic()
+        reached = self.core.deliver(delivery.awaited, self.stream, sequence, began)
+        grouped = [endpoint.mailboxes.get(r.subscription) for r in reached if r.endpoint == endpoint.id]
+        delivery.expect(accepted, [*self.local, *(mailbox for mailbox in grouped if mailbox is not None)])
+        endpoint.outgoing.sent(began)
 
     def notify(self, error: errors.EChannelError, encoded: bytes) -> None:
         """Tell the consumers something that is no event, in its place."""
@@ -244,21 +185,15 @@ class Outlet:
 
     def _notify(self, error: errors.EChannelError, encoded: bytes) -> None:
         if self.stream.recipients:
-            self.endpoint.sender.send_to_all(self.stream, NOTICE, encoded, len(encoded) + OVERHEAD_BYTES)
+            self.core.publish_one(self.stream, NOTICE, encoded, len(encoded) + OVERHEAD_BYTES)
         for mailbox in self.local:
             mailbox.tell(error)
         self._see_off_all()
 
-    def links(self) -> Iterator[tuple[Route, Policy]]:
-        """The routes that something has gone by, and when packs leave there."""
-        for route in self.stream.routes():
-            if route.declared:
-                yield route, self._policy_on(route.gather)
-
     def _see_off_all(self) -> None:
         for route in self.stream.routes():
             if route.gather:
-                self.see_off(route)
+                self.endpoint.outgoing.see_off(self.stream, route)
 
     # ---- consumers ----
 
@@ -283,7 +218,7 @@ class Outlet:
                 self.turns[consumer.subscription] = consumer.turn
         self.local = tuple(local)
         self.stream.has_local_consumers = bool(local)
-        self.endpoint.sender.membership_changed(self.stream, version, remote, deleted, after)
+        self.core.members_changed(self.stream, version, remote, deleted, after)
 
     def counters(self) -> dict[str, Any]:
         """What has gone out here so far."""
@@ -309,12 +244,6 @@ class Outlet:
 def joined(payload: Any) -> bytes:
     """A payload in one piece."""
     return payload if isinstance(payload, bytes) else b"".join(payload)
-
-
-def _was_sent(recipient: Recipient, sequence: int) -> bool:
-    if recipient.route is None:
-        return True
-    return bool(recipient.sent) and recipient.sent[-1].sequence == sequence
 
 
 def _as_segments(kind: int, payload: Any) -> tuple[int, list[Any]]:

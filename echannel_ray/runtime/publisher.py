@@ -10,11 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
+from echannel_ray.core.endpoint import NOT_NUMBERED
 from echannel_ray.core.kinds import wire_kind
 from echannel_ray.core.lags import ends_of
 from echannel_ray.core.messages import KeptLog, Membership, UnregisterProducer
 from echannel_ray.core.packing import Packing
-from echannel_ray.core.streams import NEVER, RAISE
+from echannel_ray.core.streams import NEVER
+from echannel_ray.core.windows import Blocker, refuses
 from echannel_ray.formats.events import OVERHEAD_BYTES, PICKLED, PLAIN, RECORD, encode
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.runtime.branch import Chunk
@@ -136,13 +138,8 @@ class Publisher:
             if taken or published > stream.limit_bytes or size > SMALL_BYTES or self.has_branches:
                 gather = None
             else:
-                gather = stream.gather
-                if gather.stream is not stream or gather.kind != kind:  # type: ignore[union-attr]
-                    gather.turn(stream, kind)  # type: ignore[union-attr]
-                stream.published_bytes = published
-                gather.events.append(payload)  # type: ignore[union-attr]
-                gather.gathered_bytes += size  # type: ignore[union-attr]
-                has_left = self.outlet.see_off(stream.route)  # type: ignore[arg-type]
+                gather = stream.append(kind, payload, size)
+                has_left = endpoint.outgoing.see_off(stream, stream.route)  # type: ignore[arg-type]
                 self._arm(kind, size)
         if taken:
             endpoint.outgoing.write()
@@ -182,13 +179,13 @@ class Publisher:
         self._gathered_at_tick = crew.ticks
         self._gathered_in_tick = 1 if ticks else self._gathered_in_tick + 1
         # What an armed producer appends waits for a tick.
-        if is_frequent and crew.ticking and self.outlet.packing.interval_seconds >= TICK_SECONDS:
+        if is_frequent and crew.ticking and self.stream.packing.interval_seconds >= TICK_SECONDS:
             # With too large a size, what is left of a window would be used in ever smaller steps.
             armed_bytes = self._sizes.get(kind) or max(_LEAST_ARMED_BYTES, 1 << (size - 1).bit_length())
             # For who goes only to modulators no link's load says whether to gather.
-            unasked = self.outlet.policy.unasked
+            unasked = self.stream.policy.unasked
             if self.has_branches and not self.stream.recipients:
-                is_busy = self._gathered_in_tick >= _MANY_IN_A_TICK and self.outlet.packing.degree != 1
+                is_busy = self._gathered_in_tick >= _MANY_IN_A_TICK and self.stream.packing.degree != 1
                 unasked = _MOST_TO_MODULATORS if is_busy else 0
             room = self._room_for(armed_bytes, unasked)
             self.disarm()
@@ -222,7 +219,7 @@ class Publisher:
     def has_little(self) -> bool:
         """Whether so little came since the last tick that each event should be looked at, and leave at once."""
         absorbed, self._absorbed = self._absorbed, 0
-        return not self.outlet.policy.unasked if self.stream.recipients else absorbed < _MANY_IN_A_TICK
+        return not self.stream.policy.unasked if self.stream.recipients else absorbed < _MANY_IN_A_TICK
 
     def disarm(self) -> bool:
         """The next event takes the long way; those that were appended are absorbed later. Under the lock.
@@ -251,7 +248,7 @@ class Publisher:
         there_was = False
         if self._direct is not None:
             seen = self._direct.seen_directly()
-            self.endpoint.sender.skip(self.stream, seen)
+            self.endpoint.core.skip(self.stream, seen)
         if self.is_halted:
             return False  # a thread that found it armed was late: that is published after the cut
         # Several lists, since a thread that was about to append may go on after another has armed us for another kind.
@@ -278,7 +275,7 @@ class Publisher:
         if self.outlet.has_consumers:
             self.outlet.absorb(kind, taken, size)
         else:
-            self.endpoint.sender.skip(self.stream, len(taken))
+            self.endpoint.core.skip(self.stream, len(taken))
 
     # ---- the long way ----
 
@@ -322,7 +319,7 @@ class Publisher:
             blockers = self.room.blockers(size)
             if self.is_halted:
                 return None, size
-            if blockers and stream.overflow == RAISE:
+            if blockers and refuses(stream.overflow):
                 raise self.overloaded(blockers[0])
             outcome = None if blockers else self._send(event, encoded, deliver)
         self.endpoint.outgoing.write()
@@ -330,7 +327,7 @@ class Publisher:
             self.branches.advance()
         return outcome, size
 
-    def overloaded(self, blocker: Any) -> errors.Overloaded:
+    def overloaded(self, blocker: Blocker) -> errors.Overloaded:
         """What a policy raises where somebody has no room."""
         return errors.Overloaded(
             f"the window of {blocker} is full on channel {self.channel!r}: publish less, make its "
@@ -428,16 +425,11 @@ class Publisher:
             published = stream.published_bytes + size
             if published > stream.limit_bytes or self.has_branches:
                 return None
-            gather = stream.gather
-            route = stream.route
-            if gather.stream is not stream or gather.kind != kind:  # type: ignore[union-attr]
-                gather.turn(stream, kind)  # type: ignore[union-attr]
-            stream.published_bytes = published
-            gather.events.append(payload)  # type: ignore[union-attr]
-            gather.gathered_bytes += size  # type: ignore[union-attr]
+            stream.append(kind, payload, size)
             delivery = endpoint.new_delivery()
-            delivery.expect([(r.endpoint, r.subscription) for r in route.recipients], 0, time.monotonic())  # type: ignore[union-attr]
-            endpoint.outgoing.flush(route.flow, delivery.number)  # type: ignore[union-attr]
+            began = time.monotonic()
+            endpoint.core.deliver(delivery.awaited, stream, NOT_NUMBERED, began)
+            endpoint.outgoing.sent(began)
         if not endpoint.crew.ticking:
             endpoint.crew.wake_ticker()
         return delivery
@@ -456,7 +448,7 @@ class Publisher:
             totals = self.counters()
             endpoint.teller.look_at_producer(self)
             endpoint.teller.forget(self)
-            endpoint.sender.close_stream(self.stream)
+            endpoint.core.close_stream(self.stream)
             self.branches.leave()
             endpoint.publishers.pop(self.stream.number, None)
             endpoint.armed.pop(self, None)

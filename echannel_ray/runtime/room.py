@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-from echannel_ray.core import frames
-from echannel_ray.core.streams import BLOCK, RAISE, Recipient, SenderStream
+from echannel_ray.core import windows
+from echannel_ray.core.windows import Blocker, holds_up
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.outlet import Outlet
     from echannel_ray.runtime.publisher import Publisher
 
 ASK_AGAIN_SECONDS = 0.3
+_CHANGE: Final = Blocker("a change of modulators")
 
 
 class Room:
@@ -29,37 +30,32 @@ class Room:
         self.blocked_milliseconds = 0
         self._asked = False
 
-    def blockers(self, size: int) -> list[Any]:
-        """Who has no room for an event of this size; empty where the policy drops."""
-        if not self._publisher.has_branches:
-            return self.of_outlet(self._publisher.outlet, size)
+    def blockers(self, size: int) -> list[Blocker]:
+        """Who holds up an event of this size."""
         blockers = self.of_outlet(self._publisher.outlet, size)
+        if not self._publisher.has_branches:
+            return blockers
         for branch in self._publisher.branches:
             if branch.host is None or not branch.is_wanted:
                 continue
             if not branch.host.queues:
                 blockers += self.of_outlet(branch.outlet, size + branch.outlet.backlog_bytes)
-            elif branch.outlet.backlog_bytes > self._stream.window_bytes and self._stream.overflow in (BLOCK, RAISE):
-                blockers.append(f"modulator {branch.derived.shipment.name}, which does not keep up")
+            elif branch.outlet.backlog_bytes > self._stream.window_bytes and holds_up(self._stream.overflow):
+                blockers.append(Blocker(f"modulator {branch.derived.shipment.name}, which does not keep up"))
         return blockers
 
-    def of_outlet(self, outlet: Outlet, size: int) -> list[Any]:
+    def of_outlet(self, outlet: Outlet, size: int) -> list[Blocker]:
         """As `blockers`, of one stream."""
-        stream = outlet.stream
-        blockers: list[Any] = ["a large event that is leaving"] if stream.chunks else []
-        if stream.overflow in (BLOCK, RAISE):
-            if outlet.backlog_bytes > stream.window_bytes:
-                blockers.append("a modulator that does not keep up")
-            if stream.route is not None and not stream.fits(size):
-                blockers += [_Consumer(r) for r in stream.full_recipients(size)]
-            # A handler may publish into its own channel: it can't wait for itself.
-            for name in self._endpoint.sender.full_groups(stream, size) if stream.groups else ():
-                if not any(self._endpoint.is_in_handler_of(m.endpoint, m.subscription) for m in stream.groups[name]):
-                    blockers.append(f"group {name!r}")
-            for mailbox in outlet.local:
-                if mailbox.local_pending >= mailbox.window_events and not mailbox.is_current_thread():
-                    blockers.append("a consumer in this process")
-        return blockers
+        return windows.blockers(
+            outlet.stream,
+            size,
+            local_is_full=any(
+                mailbox.local_pending >= mailbox.window_events and not mailbox.is_current_thread()
+                for mailbox in outlet.local
+            ),
+            backlog_bytes=outlet.backlog_bytes,
+            is_excused=self._endpoint.is_in_handler_of,
+        )
 
     def wait(self, size: int, deadline: float | None, timeout: float | None) -> None:
         """Wait until nobody is in the way of an event of this size, or somebody has to look again."""
@@ -118,7 +114,8 @@ class Room:
         with endpoint.lock:
             endpoint.flush_all()
             if self._asked or size > self._stream.window_bytes // 4:
-                self.ask_for_credit()
+                for outlet in self._publisher.outlets():
+                    endpoint.core.ask_for_credit(outlet.stream)
         self._asked = True
         endpoint.outgoing.write()
         if not endpoint.crew.ticking:
@@ -128,39 +125,13 @@ class Room:
         endpoint = self._endpoint
         if self._publisher.refuses or self._stream.deleted or endpoint.broken or endpoint.closed:
             return True
-        blockers = ["a change of modulators"] if self._publisher.is_halted else self.blockers(size)
+        blockers = [_CHANGE] if self._publisher.is_halted else self.blockers(size)
         if blockers and deadline is not None and time.monotonic() >= deadline:
             raise TimeoutError(
                 f"no room for the event on channel {self._stream.channel!r} within {timeout} s: "
                 f"{', '.join(map(str, blockers))}"
             )
         return not blockers
-
-    def ask_for_credit(self) -> None:
-        """Have those who are behind report as soon as they have handled what was sent."""
-        for outlet in self._publisher.outlets():
-            self._ask_for_credit_of(outlet.stream)
-
-    def _ask_for_credit_of(self, stream: SenderStream) -> None:
-        endpoint = self._endpoint
-        for recipient in stream.recipients.values():
-            mark = recipient.sent[-1].mark if recipient.sent else stream.published_bytes
-            if recipient.handled_mark < mark or recipient.sent:
-                fixed = frames.CREDIT_WANTED_FIXED.pack(
-                    recipient.node, recipient.endpoint, endpoint.node, endpoint.id,
-                    stream.number, recipient.subscription, mark,
-                )  # fmt: skip
-                endpoint.outgoing.put(frames.frame(frames.CREDIT_WANTED, fixed))
-
-
-class _Consumer:
-    """A recipient, as errors name it."""
-
-    def __init__(self, recipient: Recipient) -> None:
-        self._recipient = recipient
-
-    def __str__(self) -> str:
-        return f"consumer {self._recipient.endpoint:016x}.{self._recipient.subscription}"
 
 
 def _earlier(moment: float, deadline: float | None) -> float:

@@ -128,5 +128,5 @@ def _flat(counters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def _packing(publisher: Publisher) -> dict[str, float]:
     """With how many events packs leave, summed over the links; and how many links that is."""
     now = time.monotonic()
-    degrees = [policy.typical(now) for outlet in publisher.outlets() for _, policy in outlet.links()]
+    degrees = [policy.typical(now) for outlet in publisher.outlets() for _, policy in outlet.stream.links()]
     return {"pack_events": sum(degrees), "links": len(degrees)} if degrees else {}

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections import deque
+from struct import Struct
 from typing import Any, NamedTuple
 
-from echannel_ray.core import frames
-from echannel_ray.core.flows import FlowSender
-from echannel_ray.core.gathering import Columns
-from echannel_ray.core.kinds import TOKEN_BYTES, entries_of, kind_at, token_of, wire_kind
+from echannel_ray.core.deliveries import Answered, Awaited
+from echannel_ray.core.draining import DrainPoint
+from echannel_ray.core.kinds import Block
 from echannel_ray.core.receiving import Delivered
 from echannel_ray.core.streams import SenderStream
 
+EVENT = Struct("<QIII")  # endpoint, stream, sequence, size
 
-class Event(tuple):
-    """(endpoint, stream, sequence, size): what is published here. Its size is only said: so large ones cost nothing."""
+
+def event_of(endpoint: int, stream: int, sequence: int, size: int) -> bytes:
+    """An event says who published it. Its size is only said too: so large ones cost nothing."""
+    return EVENT.pack(endpoint, stream, sequence, size)
+
+
+def events_of(delivered: Delivered) -> list[bytes]:
+    """The events of a run, those of a block one by one; a large one arrives as the text that it was repeated from."""
+    events = delivered.events
+    if isinstance(events, Block):
+        return [events.data[EVENT.size * i : EVENT.size * (i + 1)] for i in range(events.start, events.stop)]
+    return [event[: EVENT.size] for event in events]
 
 
 class Published:
@@ -23,14 +34,16 @@ class Published:
     def __init__(self, endpoint: int, stream: SenderStream) -> None:
         self.endpoint = endpoint
         self.stream = stream
-        self.sizes: list[int] = []  # by sequence - 1
-        self.pending: deque[int] = deque()  # publishes that wait for room
+        self.sizes: list[tuple[int, bool]] = []  # by sequence - 1: the size, and whether somebody waits for it
+        self.pending: deque[tuple[int, bool]] = deque()  # publishes that wait for room
         self.killed = False
         self.closing = False
         self.done = False  # and waits for the others of its family
         self.finished = False
-        self.flow_marks: dict[FlowSender, int] = {}  # the last pack of each flow that carries an event of this stream
-        self.drains: list[int] = []  # sequences; each is checked when the stream says that it is drained
+        self.drains: list[tuple[int, DrainPoint]] = []  # up to which sequence each is to be, when it is reached
+        self.delivered: dict[int, Awaited] = {}  # by sequence: what somebody waits for
+        self.expected: dict[int, int] = {}  # how many have to answer, by deliveries
+        self.answers: dict[int, list[Answered]] = {}
         self.group_start: dict[str, int] = {}  # sequence from which on a group may rely on getting everything
         self.family = Family({stream.channel: self})
 
@@ -103,28 +116,3 @@ class Subscription:
         self.busy = False
         self.closed = False
         self.dead = False
-
-
-def split(columns: Columns) -> list[Columns]:
-    """The packs that become of one with large events, each of which has a run of its own."""
-    parts = [Columns(columns.control, [], [], [], [], b"", 0, [])]
-    offset = 0
-    for i, count in enumerate(columns.counts):
-        kind_of_run = kind_at(columns, i, offset)
-        entries = entries_of(kind_of_run, count)
-        events = columns.events[offset : offset + entries]
-        kind = bytes((wire_kind(kind_of_run),)) * entries
-        token = token_of(kind_of_run).to_bytes(TOKEN_BYTES, "little")
-        run = Columns(
-            [], [columns.streams[i]], [columns.firsts[i]], [count], [columns.marks[i]], kind, 0, events, 0.0, token
-        )
-        if isinstance(events[0], Event) and events[0][3] > frames.CHUNK_BYTES:
-            parts += [run, Columns([], [], [], [], [], b"", 0, [])]
-        else:
-            last = parts[-1]
-            for mine, more in zip(last[1:5], run[1:5], strict=True):
-                mine.extend(more)
-            last.events.extend(events)
-            parts[-1] = last._replace(kinds=last.kinds + kind, tokens=last.tokens + token)
-        offset += entries
-    return [part for part in parts if part.events or part.control]

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from echannel_ray.core import frames
+from echannel_ray.core.framing import Framer
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.relay import Relay
-from tests.core.endpoints import Endpoint
 from tests.core.network import End, Network
+from tests.core.processes import Process, write
 from tests.core.promises import check_drained
 from tests.core.published import Family, Published, Subscription
 
@@ -23,7 +23,7 @@ class Node:
         self.number = number
         self.relay: Relay | None = None
         self.links: list[End] = []
-        self.endpoints: dict[int, Endpoint] = {}
+        self.endpoints: dict[int, Process] = {}
         self.former: set[int] = set()  # processes that a restarted concentrator has to look for
         self.dead = False
 
@@ -36,7 +36,7 @@ class World:
         self.network = Network(self.rng, fault_rate)
         self.lossy_local_links = lossy_local_links
         self.nodes = {number: Node(number) for number in (0x100 * (i + 1) for i in range(nodes))}
-        self.endpoints: dict[int, Endpoint] = {}
+        self.endpoints: dict[int, Process] = {}
         self.published: list[Published] = []
         self.subscriptions: list[Subscription] = []
         self.deaths = 0
@@ -97,7 +97,7 @@ class World:
             self._forward(here)
         self.network.after(0.05 + 0.2 * self.rng.random(), self._connect_nodes, here, there)
 
-    def _connect_endpoint(self, endpoint: Endpoint) -> None:
+    def _connect_endpoint(self, endpoint: Process) -> None:
         node = self.nodes[endpoint.node]
         if node.relay is None or endpoint.dead or (endpoint.link is not None and endpoint.link.is_open):
             return
@@ -110,12 +110,12 @@ class World:
         self._forward(node)
         endpoint.attached(near)
 
-    def _lost_concentrator(self, endpoint: Endpoint, end: End) -> None:
+    def _lost_concentrator(self, endpoint: Process, end: End) -> None:
         if endpoint.link is end and not endpoint.dead:
             endpoint.link = None
             self.network.after(0.05 + 0.1 * self.rng.random(), self._connect_endpoint, endpoint)
 
-    def _endpoint_ended(self, node: Node, endpoint: Endpoint, end: End) -> None:
+    def _endpoint_ended(self, node: Node, endpoint: Process, end: End) -> None:
         if node.relay is None or node.relay.endpoints.get(endpoint.number) is not end:
             return
         if endpoint.dead:
@@ -127,21 +127,21 @@ class World:
 
     def _at_relay(self, node: Node, end: End, data: bytes) -> None:
         if node.relay is not None:
-            for each in frames.scan(data, 0, len(data)):
-                node.relay.received(end, each.kind, each.flags, data[each.start : each.end])
+            found = Framer().frames(data, len(data))
+            assert not [*node.relay.route(end, found, memoryview(data))], "an endpoint asks managers nothing here"
             self._forward(node)
 
     def _forward(self, node: Node) -> None:
         assert node.relay is not None
         for link, data in node.relay.take_outbox():
             assert isinstance(link, End)
-            link.send(data)
+            write(link, [data])
 
     # ---- processes ----
 
-    def start_endpoint(self, node: int) -> Endpoint:
+    def start_endpoint(self, node: int) -> Process:
         """A process starts, and links up."""
-        endpoint = Endpoint(self.network, node, self._next_endpoint, ack_bytes=self.rng.choice((1, 400, 10_000)))
+        endpoint = Process(self.network, node, self._next_endpoint, ack_bytes=self.rng.choice((1, 400, 10_000)))
         endpoint.drained = self._drained
         self._next_endpoint += 1
         self.endpoints[endpoint.number] = self.nodes[node].endpoints[endpoint.number] = endpoint
@@ -149,15 +149,15 @@ class World:
         self._connect_endpoint(endpoint)
         return endpoint
 
-    def open_stream(self, endpoint: Endpoint, channel: str, overflow: str, window_bytes: int) -> Family:
+    def open_stream(self, endpoint: Process, channel: str, overflow: str, window_bytes: int) -> Family:
         """A producer is made: it has the consumers before it publishes."""
         return self.open_family(endpoint, [channel], overflow, window_bytes)
 
-    def open_family(self, endpoint: Endpoint, channels: Iterable[str], overflow: str, window_bytes: int) -> Family:
+    def open_family(self, endpoint: Process, channels: Iterable[str], overflow: str, window_bytes: int) -> Family:
         """A producer that has a stream for each of these channels."""
         streams = {}
         for channel in channels:
-            stream = endpoint.sender.open_stream(channel, overflow, window_bytes)
+            stream = endpoint.core.open_stream(channel, overflow, window_bytes)
             streams[channel] = endpoint.published[stream.number] = Published(endpoint.number, stream)
         self.published += streams.values()
         family = Family(streams)
@@ -170,13 +170,13 @@ class World:
 
     # ---- the manager ----
 
-    def subscribe(self, endpoint: Endpoint, channel: str, group: str | None = None) -> Subscription:
+    def subscribe(self, endpoint: Process, channel: str, group: str | None = None) -> Subscription:
         """A subscription is asked for; `starts` is set when `subscribe` would return."""
         number = len(self.subscriptions) + 1
         subscription = Subscription(endpoint.number, number, channel, group)
         self.subscriptions.append(subscription)
         endpoint.subscriptions[number] = subscription
-        endpoint.receiver.subscription_opened(number)
+        endpoint.core.subscription_opened(number)
         self._consumers[endpoint.number, number] = Consumer(endpoint.node, endpoint.number, number, group, channel)
         self._push()
         self._waiting.append((subscription, self._version))
@@ -219,17 +219,18 @@ class World:
             who = (each.endpoint, each.subscription)
             channel, _ = family.places.get(who, (each.derived, 0))
             if channel != each.derived:
-                trace = endpoint.sender.trace_of(family.streams[channel].stream, *who)
+                trace = endpoint.core.trace_of(family.streams[channel].stream, *who)
                 if trace is not None:
                     after[who] = trace
         family.cut({(each.endpoint, each.subscription): (each.derived, each.turn) for each in remote})
         for published in self.rng.sample(streams, len(streams)):
             own = [each for each in remote if each.derived == published.stream.channel]
-            endpoint.sender.membership_changed(published.stream, (1, version), own, after=after)
+            endpoint.core.members_changed(published.stream, (1, version), own, after=after)
         self.network.note("membership", f"e{endpoint.number}", detail=(streams[0].stream.number, version, after))
         for published in streams:
             endpoint.pump(published)
         endpoint.flush()
+        endpoint.perform()
         self._confirm()
 
     def _confirm(self) -> None:
@@ -246,7 +247,7 @@ class World:
 
     # ---- faults ----
 
-    def kill_endpoint(self, endpoint: Endpoint) -> None:
+    def kill_endpoint(self, endpoint: Process) -> None:
         """The process dies: its concentrator, or the successor of that, sees it; the manager hears of it."""
         if endpoint.dead:
             return
@@ -258,12 +259,12 @@ class World:
         else:
             self.network.after(0.3, self._gone_unlinked, node, endpoint)
 
-    def _gone_unlinked(self, node: Node, endpoint: Endpoint) -> None:
+    def _gone_unlinked(self, node: Node, endpoint: Process) -> None:
         if node.relay is not None and endpoint.number not in node.relay.endpoints:
             node.relay.endpoint_gone(endpoint.number)
             self._forward(node)
 
-    def _mark_dead(self, endpoint: Endpoint) -> None:
+    def _mark_dead(self, endpoint: Process) -> None:
         endpoint.dead = True
         self.deaths += 1
         for published in endpoint.published.values():
@@ -272,7 +273,7 @@ class World:
             subscription.dead = True
         self.network.after(0.05 + 0.4 * self.rng.random(), self._deregister, endpoint)
 
-    def _deregister(self, endpoint: Endpoint) -> None:
+    def _deregister(self, endpoint: Process) -> None:
         mine = [key for key in self._consumers if key[0] == endpoint.number]
         for key in mine:
             del self._consumers[key]
@@ -348,5 +349,4 @@ class World:
                 node.relay.validate()
         for endpoint in self.endpoints.values():
             if not endpoint.dead:
-                endpoint.sender.validate()
-                endpoint.receiver.validate()
+                endpoint.core.validate()

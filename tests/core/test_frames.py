@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echannel_ray.core import frames
-from echannel_ray.core.frames import HEADER, HEADER_BYTES, LEAST_BODY, MAGIC, MAX_FRAME_BYTES, MalformedFrame
+from echannel_ray.core.frames import HEADER, HEADER_BYTES, LEAST_BODY, MAGIC, MAX_FRAME_BYTES, MOST_BODY, MalformedFrame
+from echannel_ray.core.framing import Framer
+from tests.core.reading import found_in
 
 KINDS = [kind for kind, least in enumerate(LEAST_BODY) if least <= MAX_FRAME_BYTES]
 EXACT = sorted(frames._EXACT)
@@ -34,31 +36,53 @@ def test_there_are_the_frames_that_the_protocol_names() -> None:
 
 @pytest.mark.parametrize("whole", one_of_each(), ids=lambda whole: str(whole[4]))
 def test_a_frame_is_read_back(whole: bytes) -> None:
-    (each,) = frames.scan(whole, 0, len(whole))
+    (each,) = found_in(whole)
     assert each.kind == whole[4]
     assert each.flags == whole[5]
-    assert (each.start, each.end) == (HEADER_BYTES, len(whole))
-    assert frames.frame(each.kind, whole[each.start : each.end], each.flags) == whole
+    assert (each.start, each.stop) == (HEADER_BYTES, len(whole))
+    assert frames.frame(each.kind, each.body, each.flags) == whole
 
 
-def test_every_split_of_a_stream_reads_the_same() -> None:
+@pytest.mark.parametrize("step", [1, 2, 7, 20, 1000])
+def test_every_split_of_a_stream_reads_the_same(step: int) -> None:
+    """By one buffer, which another link uses in between."""
     stream = b"".join(one_of_each())
-    expected = [(f.kind, f.start, f.end) for f in frames.scan(stream, 0, len(stream))]
-    got, start = [], 0
-    for end in range(len(stream) + 1):
-        for each in frames.scan(stream, start, end):
-            got.append((each.kind, each.start, each.end))
-            start = each.end
-    assert got == expected
-    assert start == len(stream)
+    framer, got, buffer = Framer(), [], bytearray(len(stream))
+    for at in range(0, len(stream), step):
+        have = framer.begin(buffer)
+        piece = stream[at : at + step]
+        buffer[have : have + len(piece)] = piece
+        for kind, flags, start, stop in framer.frames(buffer, have + len(piece)):
+            got.append((kind, flags, bytes(buffer[start:stop])))
+        assert framer.needed_bytes >= len(framer.rest)
+        buffer[:] = bytes(len(buffer))
+    assert got == [(each.kind, each.flags, each.body) for each in found_in(stream)]
+    assert not framer.rest
+
+
+def test_it_is_known_how_many_bytes_a_long_frame_needs() -> None:
+    whole = frames.frame(frames.REQUEST, bytes(100_000))
+    framer = Framer()
+    assert [*framer.frames(whole[:50], 50)] == []
+    assert framer.needed_bytes == len(whole)
+
+
+def test_a_greeting_opens_the_way_for_longer_frames() -> None:
+    data = frames.frame(frames.HELLO, bytes(10)) + frames.frame(frames.REQUEST, bytes(1000))
+    framer = Framer(max_bytes=100)
+    found = framer.frames(data, len(data))
+    assert next(found)[0] == frames.HELLO
+    framer.max_bytes = MAX_FRAME_BYTES
+    assert next(found)[0] == frames.REQUEST
 
 
 def test_the_parts_of_a_pack_are_where_relays_look() -> None:
     whole = frames.pack_head(1, 2, 3, 4, frames.IS_CHUNK, 3) + b"abc"
-    (each,) = frames.scan(whole, 0, len(whole))
+    (each,) = found_in(whole)
     assert frames.PACK_FIXED.unpack_from(whole, each.start) == (1, 2, 3, 4)
     assert frames.KEY.unpack_from(whole, each.start) == (1, 2)
-    assert whole[each.start + frames.PACK_FIXED.size : each.end] == b"abc"
+    assert each.body[frames.PACK_FIXED.size :] == b"abc"
+    assert frames.NUMBER.unpack_from(each.body, frames.PACK_SCOPE_AT) == (4,)
 
 
 def test_addressed_frames_begin_with_their_address() -> None:
@@ -83,17 +107,18 @@ def test_a_flow_with_half_a_destination_is_malformed(extra: int) -> None:
 def test_another_wire_version_is_malformed() -> None:
     for magic in (MAGIC + 1, MAGIC - 1, 0, 0xFFFF):
         data = HEADER.pack(0, frames.HEARTBEAT, 0, magic)
-        with pytest.raises(MalformedFrame, match="version"):
-            list(frames.scan(data, 0, len(data)))
+        with pytest.raises(MalformedFrame, match="version") as refused:
+            found_in(data)
+        assert refused.value.wire_version == (magic & 0xFF if magic >> 8 == MAGIC >> 8 else None)
 
 
 def test_a_frame_too_long_is_refused_by_its_header() -> None:
     data = HEADER.pack(MAX_FRAME_BYTES + 1, frames.PACK, 0, MAGIC)
     with pytest.raises(MalformedFrame, match="limit"):
-        list(frames.scan(data, 0, len(data)))
+        found_in(data)
     data = HEADER.pack(frames.MAX_GREETING_BYTES + 1, frames.HELLO, 0, MAGIC)
     with pytest.raises(MalformedFrame, match="limit"):
-        list(frames.scan(data, 0, len(data), frames.MAX_GREETING_BYTES))
+        found_in(data, frames.MAX_GREETING_BYTES)
 
 
 @pytest.mark.parametrize("kind", range(256))
@@ -110,15 +135,17 @@ def test_a_body_too_short_or_of_no_type_is_malformed(kind: int) -> None:
     if kind in EXACT:
         with pytest.raises(MalformedFrame, match="long"):
             frames.check_header(least + 1, kind, MAGIC)
+        with pytest.raises(MalformedFrame, match="long"):
+            found_in(frames.frame(kind, bytes(least + 1)))
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_frames_or_malformed(data: bytes) -> None:
     try:
-        found = list(frames.scan(data, 0, len(data)))
+        found = found_in(data)
     except MalformedFrame:
         return
-    assert all(LEAST_BODY[each.kind] <= each.end - each.start for each in found)
+    assert all(LEAST_BODY[each.kind] <= len(each.body) <= MOST_BODY[each.kind] for each in found)
 
 
 def test_damaged_streams_are_frames_or_malformed() -> None:
@@ -130,9 +157,9 @@ def test_damaged_streams_are_frames_or_malformed() -> None:
             data[rng.randrange(len(data))] = rng.randrange(256)
         cut = data[: rng.randrange(len(data))]
         try:
-            for each in frames.scan(cut, 0, len(cut)):
-                assert each.end <= len(cut)
+            for each in found_in(bytes(cut)):
+                assert each.stop <= len(cut)
                 if each.kind == frames.FLOW:
-                    frames.parse_flow(cut[each.start : each.end])
+                    frames.parse_flow(each.body)
         except MalformedFrame:
             pass

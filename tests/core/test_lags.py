@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from echannel_ray.core.lags import ends_of, lag_of_groups, take_off
-from echannel_ray.core.streams import DROP_NEWEST, DROP_OLDEST
+from echannel_ray.core.windows import DROP_NEWEST, DROP_OLDEST
 from tests.core.direct import Bench
 
 PRODUCER, STREAM = "000000000000000a", "000000000000000a.1"

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from echannel_ray.core.streams import BLOCK, DROP_NEWEST, DROP_OLDEST, RAISE
+from echannel_ray.core.windows import BLOCK, DROP_NEWEST, DROP_OLDEST, RAISE
 from tests.core.promises import check
 from tests.core.simulation import World
 
@@ -74,7 +74,8 @@ class Script:
         if published is not None:
             endpoint = self.world.endpoints[published.endpoint]
             for _ in range(self.rng.choice((1, 1, 3, 10))):
-                endpoint.publish(published, self.rng.randint(1, 80) + LARGE * (self.rng.random() < 0.05))
+                size = self.rng.randint(1, 80) + LARGE * (self.rng.random() < 0.05)
+                endpoint.publish(published, size, is_delivered=self.rng.random() < 0.15)
 
     def subscribe(self) -> None:
         endpoint = self._endpoint()
@@ -90,14 +91,12 @@ class Script:
     def finish(self) -> None:
         published = self._published()
         if published is not None:
-            published.closing = True
-            self.world.endpoints[published.endpoint].wake()
+            self.world.endpoints[published.endpoint].close(published)
 
     def drain(self) -> None:
         published = self._published()
         if published is not None:
-            published.drains.append(published.last)
-            self.world.endpoints[published.endpoint].wake()
+            self.world.endpoints[published.endpoint].drain(published)
 
     def fault_relay(self) -> None:
         self.world.kill_relay(self.rng.choice([*self.world.nodes.values()]), self.rng.choice((0.05, 0.5, 2.0)))
@@ -133,13 +132,6 @@ class ResetScript(Script):
         if endpoint is not None:
             window = self.rng.choice((60, 300, 2000, 700_000))
             self.world.open_family(endpoint, self.channels, self.rng.choice(self.policies), window)
-
-    def finish(self) -> None:
-        published = self._published()
-        if published is not None:
-            for each in published.family.streams.values():
-                each.closing = True
-            self.world.endpoints[published.endpoint].wake()
 
     def reset(self) -> None:
         usable = [s for s in self.world.subscriptions if not (s.closed or s.dead or s.group)]

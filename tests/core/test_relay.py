@@ -9,7 +9,9 @@ import pytest
 
 from echannel_ray.core import frames
 from echannel_ray.core.frames import KEY, LEAST_BODY, MAX_FRAME_BYTES, NUMBER, MalformedFrame
+from echannel_ray.core.framing import Framer
 from echannel_ray.core.relay import MAX_DEPARTED, Relay
+from tests.core.reading import routed
 
 HERE, THERE, ELSEWHERE = 0xA, 0xB, 0xC
 
@@ -29,12 +31,11 @@ def relay():
 
 def receive(relay: Relay, link: str, whole: bytes) -> list[tuple[object, int, bytes]]:
     """Feed one frame: (link, kind, body) of what goes out."""
-    relay.received(link, whole[4], whole[5], whole[frames.HEADER_BYTES :])
-    return out(relay)
+    return [(to, each[4], each[frames.HEADER_BYTES :]) for to, each in routed(relay, link, whole)]
 
 
 def out(relay: Relay) -> list[tuple[object, int, bytes]]:
-    return [(link, whole[4], whole[frames.HEADER_BYTES :]) for link, whole in relay.take_outbox()]
+    return [(link, whole[4], bytes(whole[frames.HEADER_BYTES :])) for link, whole in relay.take_outbox()]
 
 
 def declared(relay: Relay) -> None:
@@ -58,6 +59,29 @@ def test_a_declaration_goes_to_whom_it_concerns(relay: Relay) -> None:
     ]
 
 
+def test_what_goes_the_same_way_goes_in_one_piece(relay: Relay) -> None:
+    declared(relay)
+    ending = frames.frame(frames.FLOW_ENDED, KEY.pack(9, 9))  # of no flow: it goes nowhere
+    one, two, three = pack() + frames.probe(1, 7, 1, 0), pack(), pack(scope=THERE) + pack(scope=THERE)
+    data = one + ending + two + three
+    assert [*relay.route("e1", Framer().frames(data, len(data)), memoryview(data))] == []
+    assert relay.take_outbox() == [
+        *[("e2", one), ("b", one), ("e2", two), ("b", two)],
+        *[("b", three)],
+    ]
+
+
+def test_what_is_not_for_relays_is_given_back_in_its_place(relay: Relay) -> None:
+    data = frames.flow_declaration(1, 7, HERE, [(HERE, 2)]) + frames.frame(frames.REQUEST, bytes(9)) + pack()
+    given_back = []
+    for kind, _, start, stop in relay.route("e1", Framer().frames(data, len(data)), memoryview(data)):
+        given_back.append((kind, data[start:stop]))
+        assert len(relay.flows) == 1
+        assert not relay.packs_routed
+    assert given_back == [(frames.REQUEST, bytes(9))]
+    assert relay.packs_routed == 1
+
+
 @pytest.mark.parametrize(("scope", "links"), [(0, ["e2", "b"]), (HERE, ["e2"]), (THERE, ["b"]), (ELSEWHERE, [])])
 def test_packs_and_probes_go_where_their_scope_says(relay: Relay, scope: int, links: list[str]) -> None:
     declared(relay)
@@ -78,7 +102,7 @@ def test_acknowledgements_are_merged(relay: Relay) -> None:
         ("b", frames.ACK, frames.ACK_FIXED.pack(3, 9, 4, HERE))
     ]  # asked
     receive(relay, "b", frames.flow_declaration(3, 9, THERE, [(HERE, 1), (HERE, 2)]))
-    assert relay.routes[KEY.pack(3, 9)].merged == 4
+    assert relay.flows[KEY.pack(3, 9)].merged == 4
 
 
 def test_an_acknowledgement_from_elsewhere_goes_upstream_as_it_is(relay: Relay) -> None:
@@ -96,19 +120,19 @@ def test_the_death_of_a_destination_is_told_before_what_it_sets_free(relay: Rela
 def test_the_last_destination_takes_the_route_along(relay: Relay) -> None:
     receive(relay, "b", frames.flow_declaration(3, 9, THERE, [(HERE, 2)]))
     relay.endpoint_gone(2)
-    assert not relay.routes
+    assert not relay.flows
     out(relay)
     assert receive(relay, "b", frames.flow_declaration(3, 9, THERE, [(HERE, 2)])) == [
         ("b", frames.GONE, NUMBER.pack(2))
     ]
-    assert not relay.routes
+    assert not relay.flows
 
 
 def test_the_death_of_a_producer_is_told_to_its_consumers(relay: Relay) -> None:
     declared(relay)
     relay.endpoint_gone(1)
     assert {("e2", frames.GONE), ("b", frames.GONE)} <= {(link, kind) for link, kind, _ in out(relay)}
-    assert not relay.routes
+    assert not relay.flows
 
 
 def test_a_death_that_a_peer_missed_is_told_when_it_is_back(relay: Relay) -> None:
@@ -150,7 +174,7 @@ def test_an_ended_flow_is_forgotten_downstream(relay: Relay) -> None:
     declared(relay)
     sent = receive(relay, "e1", frames.frame(frames.FLOW_ENDED, KEY.pack(1, 7)))
     assert [(link, kind) for link, kind, _ in sent] == [("e2", frames.FLOW_ENDED), ("b", frames.FLOW_ENDED)]
-    assert not relay.routes
+    assert not relay.flows
 
 
 def test_a_route_that_a_peer_came_back_without_is_asked_for(relay: Relay) -> None:
@@ -162,7 +186,7 @@ def test_a_route_that_a_peer_came_back_without_is_asked_for(relay: Relay) -> Non
     asked = receive(relay, "b2", frames.frame(frames.PATH_RESTORED, NUMBER.pack(THERE)))
     assert asked == [("b2", frames.UNKNOWN_FLOW, key)]
     assert receive(relay, "b2", frames.frame(frames.FLOW_ENDED, key)) == [("e2", frames.FLOW_ENDED, key)]
-    assert not relay.routes
+    assert not relay.flows
 
 
 def test_a_question_for_a_flow_that_has_ended_reaches_its_producer(relay: Relay) -> None:
@@ -189,7 +213,7 @@ def test_a_destination_that_outlived_a_relay_hears_of_the_producers_death(relay:
 def state(relay: Relay) -> object:
     return {
         key: (r.upstream, dict(r.local), {n: set(m) for n, m in r.remote.items()}, r.merged)
-        for key, r in relay.routes.items()
+        for key, r in relay.flows.items()
     }
 
 
@@ -219,12 +243,12 @@ def test_only_a_concentrator_tells_of_deaths(relay: Relay, link: str) -> None:
     declared(relay)
     assert receive(relay, link, gone(2)) == []
     assert receive(relay, link, gone(3)) == []
-    assert len(relay.routes) == 1
+    assert len(relay.flows) == 1
 
 
 def test_nobody_claims_a_flow_for_another(relay: Relay) -> None:
     receive(relay, "e1", frames.flow_declaration(3, 9, THERE, [(HERE, 2)]))
-    assert not relay.routes
+    assert not relay.flows
 
 
 def test_random_frames_from_the_wrong_links_raise_nothing_and_harm_nobody() -> None:
@@ -237,7 +261,7 @@ def test_random_frames_from_the_wrong_links_raise_nothing_and_harm_nobody() -> N
             relay.endpoint_attached(number, link)
         relay.peer_attached(THERE, "b")
         declared(relay)
-        route = relay.routes[KEY.pack(1, 7)]
+        route = relay.flows[KEY.pack(1, 7)]
         for _ in range(60):
             kind = rng.choice(kinds)
             if kind in frames._EXACT:
@@ -247,9 +271,9 @@ def test_random_frames_from_the_wrong_links_raise_nothing_and_harm_nobody() -> N
             words = b"".join(rng.choice(small).to_bytes(rng.choice((4, 8)), "little") for _ in range(size))
             body = bytes(words[:size]) if rng.random() < 0.8 else rng.randbytes(size)
             with contextlib.suppress(MalformedFrame):
-                relay.received(rng.choice(("e5", "stranger")), kind, rng.randrange(256), body)
-            list(relay.take_outbox())
+                routed(relay, rng.choice(("e5", "stranger")), frames.frame(kind, body, rng.randrange(256)))
+            relay.take_outbox()
             relay.validate()
-        assert relay.routes[KEY.pack(1, 7)] is route
+        assert relay.flows[KEY.pack(1, 7)] is route
         assert (route.upstream, route.local, route.remote) == ("e1", {2: 0}, {THERE: {3, 4}})
         assert [link for link, *_ in receive(relay, "e1", pack())] == ["e2", "b"]

@@ -11,7 +11,8 @@ from echannel_ray.core.gathering import Gather
 from echannel_ray.core.kinds import GAP, NOTICE
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.receiving import Delivered
-from echannel_ray.core.streams import BLOCK, DROP_NEWEST, DROP_OLDEST, SenderStream
+from echannel_ray.core.streams import SenderStream
+from echannel_ray.core.windows import BLOCK, DROP_NEWEST, DROP_OLDEST
 from tests.core.direct import Bench, seen
 
 

@@ -8,7 +8,7 @@ from echannel_ray.core import frames
 from echannel_ray.core.gathering import Gather
 from echannel_ray.core.kinds import BUFFERS, GAP, PICKLED, PLAIN
 from echannel_ray.core.receiving import Delivered
-from echannel_ray.core.streams import BLOCK
+from echannel_ray.core.windows import BLOCK
 from tests.core.direct import Bench, seen
 
 
@@ -127,7 +127,7 @@ def test_a_closed_subscription_leaves_no_half_of_a_large_event(bench: Bench) -> 
     receiver = bench.receivers[2]
     ((wire, _),) = [(key[1], route) for key, route in receiver.routes.items()]
     flow = receiver.flows[frames.KEY.pack(1, 1)]
-    assert receiver.chunk_received(flow, 2, (wire, 2, 20, PLAIN, 0, 10, 0, 0), memoryview(b"12345")) is None
+    assert receiver.chunk_received(flow, (wire, 2, 20, PLAIN, 0, 10, 0, 0), memoryview(b"12345")) is None
     assert receiver.assemblies
     receiver.subscription_closed(20)
     assert not receiver.assemblies
@@ -141,7 +141,7 @@ def test_a_chunk_beyond_its_event_is_malformed(bench: Bench) -> None:
     receiver = bench.receivers[2]
     flow = receiver.flows[frames.KEY.pack(1, 1)]
     wire = next(iter(receiver.routes))[1]
-    assert receiver.chunk_received(flow, 2, (wire, 2, 20, PLAIN, 0, 4, 0, 0), memoryview(b"12345")) is None
+    assert receiver.chunk_received(flow, (wire, 2, 20, PLAIN, 0, 4, 0, 0), memoryview(b"12345")) is None
     assert receiver.malformed == 1
 
 

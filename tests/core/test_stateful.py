@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from echannel_ray.core.streams import OVERFLOW_POLICIES
+from echannel_ray.core.windows import OVERFLOW_POLICIES
 from tests.core.promises import check
 from tests.core.simulation import World
 
@@ -61,12 +61,17 @@ class Simulation(RuleBasedStateMachine):
         if endpoint is not None and len(self.world.subscriptions) < 10:
             self.world.subscribe(endpoint, "a", group)
 
-    @rule(index=indexes, count=st.integers(1, 12), size=st.sampled_from([1, 7, 40, 90, 300_000]))
-    def publish(self, index: int, count: int, size: int) -> None:
+    @rule(
+        index=indexes,
+        count=st.integers(1, 12),
+        size=st.sampled_from([1, 7, 40, 90, 300_000]),
+        is_delivered=st.booleans(),
+    )
+    def publish(self, index: int, count: int, size: int, is_delivered: bool = False) -> None:
         published = self._published(index)
         if published is not None:
             for _ in range(count):
-                self.world.endpoints[published.endpoint].publish(published, size)
+                self.world.endpoints[published.endpoint].publish(published, size, is_delivered)
 
     @rule(index=indexes, count=st.integers(1, 5), seconds=st.sampled_from([0.0005, 0.002, 0.05]))
     def publish_and_let_time_pass(self, index: int, count: int, seconds: float) -> None:
@@ -78,16 +83,13 @@ class Simulation(RuleBasedStateMachine):
     def drain(self, index: int) -> None:
         published = self._published(index)
         if published is not None:
-            published.drains.append(published.last)
-            self.world.endpoints[published.endpoint].wake()
+            self.world.endpoints[published.endpoint].drain(published)
 
     @rule(index=indexes)
     def close_stream(self, index: int) -> None:
         published = self._published(index)
         if published is not None:
-            for each in published.family.streams.values():
-                each.closing = True
-            self.world.endpoints[published.endpoint].wake()
+            self.world.endpoints[published.endpoint].close(published)
 
     @rule(index=indexes)
     def close_subscription(self, index: int) -> None:

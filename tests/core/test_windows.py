@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from echannel_ray.core.receiving import Delivered
-from echannel_ray.core.streams import BLOCK, DROP_NEWEST, DROP_OLDEST, NEVER
+from echannel_ray.core.streams import NEVER
+from echannel_ray.core.windows import BLOCK, DROP_NEWEST, DROP_OLDEST, full_groups, full_recipients, plain_have_room
 from tests.core.direct import Bench, seen
 
 
@@ -25,7 +26,7 @@ def test_the_limit_follows_the_slowest(bench: Bench) -> None:
     assert stream.limit_bytes == 100
     for i in range(10):
         bench.publish(stream, i)
-    assert not stream.fits(1)
+    assert not plain_have_room(stream, 1)
     bench.exchange()
     bench.sender.credited(stream, 2, 20, 100)
     assert stream.limit_bytes == 100
@@ -38,11 +39,11 @@ def test_the_limit_follows_the_slowest(bench: Bench) -> None:
 def test_an_event_larger_than_the_window_passes_alone(bench: Bench) -> None:
     stream = bench.sender.open_stream("a", BLOCK, 100)
     bench.members(stream, bench.consumer(2, 20))
-    assert stream.fits(500)
+    assert plain_have_room(stream, 500)
     bench.publish(stream, "large", 500)
-    assert not stream.fits(1)
+    assert not plain_have_room(stream, 1)
     bench.handle(stream, bench.exchange())
-    assert stream.fits(500)
+    assert plain_have_room(stream, 500)
 
 
 def test_who_subscribes_late_has_a_whole_window(bench: Bench) -> None:
@@ -51,7 +52,7 @@ def test_who_subscribes_late_has_a_whole_window(bench: Bench) -> None:
     bench.members(stream, first)
     bench.publish(stream, "a1", 100)
     bench.members(stream, first, bench.consumer(3, 30))
-    assert [r.subscription for r in stream.full_recipients(1)] == [20]
+    assert [r.subscription for r in full_recipients(stream, 1)] == [20]
 
 
 def test_the_death_of_the_slowest_makes_room(bench: Bench) -> None:
@@ -61,7 +62,7 @@ def test_the_death_of_the_slowest_makes_room(bench: Bench) -> None:
     bench.exchange()
     bench.sender.credited(stream, 3, 30, 100)
     assert bench.sender.endpoint_gone(2, 0.0) == [stream]
-    assert stream.fits(100)
+    assert plain_have_room(stream, 100)
     assert not any(flow.kept and not flow.members for flow in bench.sender.flows.values())
 
 
@@ -146,8 +147,8 @@ def test_a_member_without_room_is_passed_over(bench: Bench) -> None:
     for i in range(3):
         bench.publish(stream, i, 10)  # to 30, though it has more events
     assert seen(bench.exchange(), 30) == [0, 1, 2]
-    assert bench.sender.full_groups(stream, 80) == ["g"]
-    assert bench.sender.full_groups(stream, 70) == []
+    assert full_groups(stream, 80) == ["g"]
+    assert full_groups(stream, 70) == []
 
 
 def test_a_group_is_told_at_the_end_what_it_missed(bench: Bench) -> None:
@@ -230,9 +231,9 @@ def test_a_group_without_room_holds_what_is_given_again(bench: Bench) -> None:
     got = [d for d in bench.exchange() if d.reception.subscription == 30]
     bench.sender.endpoint_gone(2, 0.0)
     assert [u.event for u in stream.undelivered["g"]] == [0, 2]
-    assert bench.sender.full_groups(stream, 1) == ["g"]
+    assert full_groups(stream, 1) == ["g"]
     while got:
         bench.handle(stream, got)
         got = bench.exchange()
     assert not stream.undelivered
-    assert bench.sender.full_groups(stream, 1) == []
+    assert full_groups(stream, 1) == []

@@ -56,7 +56,7 @@ class Process:
         from echannel_ray.session import session_for
 
         endpoint = session_for(None).endpoint
-        receiver, sender = endpoint.receiver, endpoint.sender
+        receiver, sender = endpoint.core.receiver, endpoint.core.sender
         return {
             "received_flows": len(receiver.flows),
             "received_streams": len(receiver.streams),

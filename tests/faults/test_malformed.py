@@ -24,6 +24,7 @@ from echannel_ray.transport.authority import Authority
 from echannel_ray.transport.security import client_context
 from echannel_ray.transport.unix import SocketDirectory
 from tests.clusters import wait_until
+from tests.core.reading import first_of
 from tests.faults.intruder import ANSWER_SECONDS, FAKE_ENDPOINT, Intruder, read_all, senseless
 from tests.faults.scene import Scene, check_all_arrived, seconds_until_flowing
 
@@ -131,10 +132,10 @@ def test_greetings_that_are_refused(scene: Scene, other: dict[str, Any]):
     before = scene.concentrator(node).refused_links
     intruder = Intruder(scene)
     answer = intruder.send(intruder.hello(**other))
-    found = next(frames.scan(answer, 0, len(answer)))
+    found = first_of(answer)
     assert found.kind == frames.REFUSED
     with pytest.raises(ec.EChannelError):
-        wire.decode(answer[found.start : found.end])
+        wire.decode(found.body)
     assert scene.concentrator(node).refused_links == before + 1
 
 

@@ -16,6 +16,7 @@ from echannel_ray.transport.security import Credentials
 from echannel_ray.transport.tcp import connect_tcp
 from tests.cli.commands import inside
 from tests.clusters import wait_until
+from tests.core.reading import first_of
 from tests.faults.scene import Scene, check_all_arrived, kill, seconds_until_flowing
 from tests.transport.links import certificate_at, receive, send_all
 
@@ -90,7 +91,7 @@ def test_a_key_is_of_one_node_only(scene: Scene):
         hello = wire.Hello(scene.namespace, posing_as, 0, 1, 1)
         send_all(link, [frames.frame(frames.HELLO, wire.encode(hello))])
         answer = receive(link)
-        found = next(frames.scan(answer, 0, len(answer)))
+        found = first_of(answer)
         assert found.kind == frames.REFUSED
     assert scene.concentrator(node).refused["other_node"] == before + 2
 

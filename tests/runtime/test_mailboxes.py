@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from echannel_ray.core.receiving import Delivered, Receiver
-from echannel_ray.core.streams import DROP_NEWEST, DROP_OLDEST, NEWEST, OLDEST, SenderStream
+from echannel_ray.core.streams import NEWEST, OLDEST, SenderStream
+from echannel_ray.core.windows import DROP_NEWEST, DROP_OLDEST
 from echannel_ray.runtime.crew import Crew, Errand
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
@@ -33,7 +34,7 @@ class FakeEndpoint:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.crew = Crew("fake", ScriptedLink())
-        self.receiver = Receiver(0, 1, 1)
+        self.core = SimpleNamespace(receiver=Receiver(0, 1, 1))
         self.peculiar_seen = False
         self.broken = None
         self.handled: list[tuple[int, bytes]] = []

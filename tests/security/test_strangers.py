@@ -21,6 +21,7 @@ from echannel_ray.transport.security import Credentials, client_context
 from echannel_ray.transport.tcp import MAX_HANDSHAKES, connect_tcp
 from echannel_ray.transport.unix import SocketDirectory
 from tests.clusters import wait_until
+from tests.core.reading import first_of
 from tests.faults.intruder import ANSWER_SECONDS, read_all
 from tests.faults.scene import Scene
 from tests.security.conftest import MountedCluster
@@ -104,7 +105,7 @@ def test_a_recorded_greeting_that_is_sent_again_gets_nothing(target: Target):
         link = connect_tcp(HOST, port, member, ANSWER_SECONDS)
         send_all(link, [frames.frame(frames.HELLO, wire.encode(wire.Hello("another namespace", 7, 0, 1)))])
         answer = receive(link)
-        assert next(frames.scan(answer, 0, len(answer))).kind == frames.REFUSED
+        assert first_of(answer).kind == frames.REFUSED
         return link
 
     sent = recorded(target.port, connect)
@@ -156,4 +157,4 @@ def test_who_holds_a_members_key_is_believed_about_its_node(target: Target):
     link = connect_tcp(HOST, target.port, target.trusted_by(target.issuer.issue()), ANSWER_SECONDS)
     send_all(link, [frames.frame(frames.HELLO, wire.encode(own))])
     found = receive(link)
-    assert next(frames.scan(found, 0, len(found))).kind == frames.REFUSED
+    assert first_of(found).kind == frames.REFUSED

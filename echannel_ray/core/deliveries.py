@@ -1,0 +1,129 @@
+"""Delivered events and who has to answer for them: at the endpoint that publishes, and at those that consume.
+
+Rules:
+
+* A delivery waits for one answer of each subscription in another process that its event was sent to: handled (nothing),
+  let go of (a zero) or failed (a text).
+* An answer may be lost with a link. Whoever waits for longer than `PATIENCE_SECONDS` asks for it, again and again; so
+  answers are kept for a while. A subscription that is not there any more has let go of everything.
+* The death of a consumer's process is its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from typing import NamedTuple
+
+from echannel_ray.core import frames
+
+PATIENCE_SECONDS = 0.5
+MAX_KEPT_ANSWERS = 16384
+
+LET_GO = b"\0"  # the answer of who will not handle the event
+
+
+class Answered(NamedTuple):
+    """An instruction: a consumer has answered for a delivered event. The outcome is None where its process died."""
+
+    delivery: int
+    endpoint: int
+    subscription: int
+    outcome: bytes | None
+
+
+class Awaited:
+    """One delivered event: who of other processes has not answered for it."""
+
+    __slots__ = ("asked_at", "number", "waiting")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.waiting: dict[tuple[int, int], int] = {}  # (endpoint, subscription): its node
+        self.asked_at = 0.0
+
+
+class Deliveries:
+    """One per endpoint: the deliveries that wait for answers, and the answers that it gave itself."""
+
+    def __init__(self, node: int, endpoint: int) -> None:
+        self._node = node
+        self._endpoint = endpoint
+        self._next = 1
+        self.awaited: dict[int, Awaited] = {}
+        self._answers: dict[tuple[int, int, int], bytes] = {}  # (endpoint, delivery, subscription)
+
+    # ---- at the endpoint that publishes ----
+
+    def begin(self) -> Awaited:
+        """A delivery that nobody has to answer yet."""
+        awaited = self.awaited[self._next] = Awaited(self._next)
+        self._next += 1
+        return awaited
+
+    def end(self, number: int) -> None:
+        """Nobody waits for it any more."""
+        self.awaited.pop(number, None)
+
+    def answered(self, number: int, endpoint: int, subscription: int, outcome: bytes) -> Answered | None:
+        """An answer has come; None where nobody waits for it, or it was known."""
+        awaited = self.awaited.get(number)
+        if awaited is None or awaited.waiting.pop((endpoint, subscription), None) is None:
+            return None
+        return Answered(number, endpoint, subscription, outcome)
+
+    def endpoint_gone(self, endpoint: int) -> list[Answered]:
+        """A process has died: that is the answer of all of its consumers, and nobody will ask for ours."""
+        for key in [key for key in self._answers if key[0] == endpoint]:
+            del self._answers[key]
+        died = []
+        for number, awaited in self.awaited.items():
+            for who in [who for who in awaited.waiting if who[0] == endpoint]:
+                del awaited.waiting[who]
+                died.append(Answered(number, *who, None))
+        return died
+
+    def awaited_endpoints(self) -> set[int]:
+        """The processes that have to answer for something."""
+        return {endpoint for awaited in self.awaited.values() for endpoint, _ in awaited.waiting}
+
+    def overdue(self, now: float) -> Iterator[bytes]:
+        """The frames that ask for answers which are late."""
+        for awaited in self.awaited.values():
+            if awaited.waiting and now - awaited.asked_at > PATIENCE_SECONDS:
+                awaited.asked_at = now
+                for (endpoint, subscription), node in awaited.waiting.items():
+                    fixed = frames.RESULT_WANTED_FIXED.pack(
+                        node, endpoint, awaited.number, self._node, self._endpoint, subscription
+                    )
+                    yield frames.frame(frames.RESULT_WANTED, fixed)
+
+    # ---- at those that consume ----
+
+    def answer(self, node: int, endpoint: int, number: int, subscription: int, outcome: bytes) -> bytes:
+        """A delivered event was handled, failed or let go of: the frame that says so."""
+        self._answers[endpoint, number, subscription] = outcome
+        if len(self._answers) > MAX_KEPT_ANSWERS:
+            del self._answers[next(iter(self._answers))]
+        return self._result(node, endpoint, number, subscription, outcome)
+
+    def answer_again(
+        self, node: int, endpoint: int, number: int, subscription: int, open_ones: Container[int]
+    ) -> bytes | None:
+        """A producer has waited long: our answer was lost, or the subscription was closed before the event came."""
+        outcome = self._answers.get((endpoint, number, subscription))
+        if outcome is None:
+            if subscription in open_ones:
+                return None  # its handler is at work
+            outcome = LET_GO
+        return self._result(node, endpoint, number, subscription, outcome)
+
+    def _result(self, node: int, endpoint: int, number: int, subscription: int, outcome: bytes) -> bytes:
+        fixed = frames.RESULT_FIXED.pack(node, endpoint, number, self._endpoint, subscription)
+        return frames.frame(frames.RESULT, fixed + outcome)
+
+
+def expect(awaited: Awaited, who: Iterable[tuple[int, int, int]], now: float) -> None:
+    """These (node, endpoint, subscription) have to answer."""
+    for node, endpoint, subscription in who:
+        awaited.waiting[endpoint, subscription] = node
+    awaited.asked_at = now

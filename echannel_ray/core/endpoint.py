@@ -1,0 +1,635 @@
+"""One endpoint's whole protocol: what a process does about what it publishes, what comes in, and the time that passes.
+
+Theory of operation:
+
+* The shell hands in what happens: a link that is there, frames, events to publish, what was handled, memberships,
+  ticks. Time comes in as `now`. Nothing here reads a clock, waits, or does I/O.
+* What follows for the link lies in `out`, frames in order, for whoever writes. What follows for the process lies in
+  `instructions`, in order, for the shell to carry out as soon as the call has returned.
+* Packs come in two steps, since events are decoded in between (which may run code of their classes, so the shell holds
+  no lock then): `next_pack` says whether one is the next of its flow, `pack_received` takes it in as it was decoded.
+* What leaves lies in `departed` until the shell has said what it cost (`Departed.cost`): packing policies want to know.
+
+The endpoint that runs in each process and the one of the simulated networks are this class, and both link to `Relay`s.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from echannel_ray.core import chunking, frames
+from echannel_ray.core.chunking import WaitingPack, WaitingPacks
+from echannel_ray.core.deliveries import Answered, Awaited, Deliveries, expect
+from echannel_ray.core.flows import FlowReceiver, FlowSender, SentPack
+from echannel_ray.core.frames import CHUNK_BYTES, Buffer
+from echannel_ray.core.gathering import Columns, Gather, Pack
+from echannel_ray.core.messages import Consumer
+from echannel_ray.core.packing import Policy
+from echannel_ray.core.receiving import Delivered, Receiver, Reception
+from echannel_ray.core.sending import Sender
+from echannel_ray.core.streams import Recipient, Route, SenderStream
+
+# What may be under way of one flow: bounds what concentrators hold, and is far above what a link needs to be busy.
+FLOW_WINDOW_BYTES = 8 << 20
+# Whoever waits for an acknowledgement probes for it. The rest only free memory, and each wakes the sender's process: at
+# 2 ms they were a tenth of its CPU with eight consumers.
+ACK_SECONDS = 0.02
+ACK_BYTES = FLOW_WINDOW_BYTES // 8
+# How often it looks whether something is to be probed, or has ended.
+LOOK_SECONDS = 0.05
+# A report of credit may be lost with a link. Nobody blocks for that of a laggard or of a group's member, so they are
+# asked now and then.
+ASK_FOR_CREDIT_SECONDS = 0.25
+NEVER = float("inf")
+NOT_NUMBERED = 0
+
+Encode = Callable[[Columns, int, float], list[Buffer]]  # columns, bytes of their events, seconds that the first waited
+
+
+# ---- instructions --------------------------------------------------------------------------------------------------
+
+
+class Acknowledged(NamedTuple):
+    """A destination has more of a flow than before: who waits for that should look again."""
+
+
+class Credited(NamedTuple):
+    """A recipient of this stream has handled more; `has_moved`: publishers that wait for room should look again."""
+
+    stream: int
+    has_moved: bool
+
+
+class LargeEventLeft(NamedTuple):
+    """The last chunk of a large event of this stream has left: what waits behind it may go on."""
+
+    stream: int
+
+
+class EndpointGone(NamedTuple):
+    """Another process has died or left."""
+
+    endpoint: int
+
+
+class PathRestored(NamedTuple):
+    """The way to another node is there again; what was sent before may have been lost."""
+
+    node: int
+
+
+Instruction = Acknowledged | Credited | LargeEventLeft | EndpointGone | PathRestored | Answered
+
+
+class Departed(NamedTuple):
+    """A pack that has left, as the packing policies of its link will want to know."""
+
+    gather: Gather
+    events: int
+    gathered_bytes: int
+    due_by: Policy | None
+
+    def cost(self, now: float, seconds: float) -> None:
+        """The sending thread was busy with it for so long."""
+        self.gather.left(now, self.events, self.gathered_bytes, seconds, self.due_by)
+
+
+class EndpointCore:
+    """One per process and namespace."""
+
+    def __init__(
+        self,
+        node: int,
+        endpoint: int,
+        encode: Encode,
+        *,
+        clock_offset_seconds: float = 0.0,
+        ack_bytes: int = ACK_BYTES,
+        chunk_bytes: int = CHUNK_BYTES,
+        flow_window_bytes: int = FLOW_WINDOW_BYTES,
+    ) -> None:
+        """`encode` makes the body of a pack; the offset leads from the clock of `now` to everybody's."""
+        self.node = node
+        self.endpoint = endpoint
+        self.sender = sender = Sender(node, endpoint, clock_offset_seconds)
+        self.receiver = Receiver(node, endpoint, ack_bytes)
+        # What needs nothing but the sender, without a call in between.
+        self.open_stream, self.close_stream = sender.open_stream, sender.close_stream
+        self.trace_of = sender.trace_of
+        # One event for every recipient, for which the shell has made sure that there is room, or that the policy drops;
+        # so many for nobody in another process; so many that a policy has dropped for everybody.
+        self.publish_one, self.skip, self.drop_for_all = sender.send_to_all, sender.skip, sender.drop_for_all
+        self.deliveries = Deliveries(node, endpoint)
+        self.out: deque[Buffer] = deque()
+        self.instructions: deque[Instruction] = deque()
+        self.departed: list[Departed] = []
+        self.packs_sent = 0
+        self._encode = encode
+        self._chunk_bytes = chunk_bytes
+        self._flow_window_bytes = flow_window_bytes
+        self._waiting: dict[FlowSender, WaitingPacks] = {}  # chunks, until their flow has room
+        self._to_acknowledge: dict[FlowReceiver, None] = {}  # at once, not at the next tick
+        self._due_acks = 0.0
+        self._due_look = 0.0
+        self._due_credit = 0.0
+
+    # ---- the link ----
+
+    def linked(self, now: float, greeting: Iterable[Buffer] = ()) -> None:
+        """There is a link, for the first time or again: behind the greeting, say what the other side may not know."""
+        self.out.clear()  # what was to be written with a link that is lost; probes will show what that was
+        self.out.extend(greeting)
+        self.sender.new_flows.clear()
+        for flow in self.sender.flows.values():
+            self._declare(flow)
+        self.probe(self.sender.flows.values(), now, at_once=True)
+        for received in self.receiver.flows.values():
+            # A relay that was restarted can't know of them: without this nobody would say when a producer dies.
+            me = [(self.node, self.endpoint)]
+            self.out.append(frames.flow_declaration(received.endpoint, received.flow, received.node, me))
+
+    def frame(self, kind: int, flags: int, body: memoryview, now: float) -> bool:
+        """A frame has come in that is no pack; False where it is not of the protocol that endpoints speak."""
+        handle = _HANDLERS.get(kind)
+        if handle is None:
+            return False
+        handle(self, flags, body, now)
+        return True
+
+    # ---- what comes in: packs ----
+
+    def next_pack(self, body: memoryview) -> FlowReceiver | None:
+        """A pack has come in: its flow, where it is the next one of that and to be decoded; else it is dealt with."""
+        key = bytes(body[: frames.KEY_BYTES])
+        flow = self.receiver.flows.get(key)
+        if flow is None:
+            self.out.append(frames.frame(frames.UNKNOWN_FLOW, key))
+            return None
+        (number,) = frames.NUMBER.unpack_from(body, frames.KEY_BYTES)
+        if not flow.is_next(number):
+            self._to_acknowledge[flow] = None
+            return None
+        return flow
+
+    def pack_received(self, flow: FlowReceiver, pack: Pack, size_bytes: int) -> list[Delivered]:
+        """The next pack of a flow was decoded: what is to be handed to which subscription."""
+        delivered = self.receiver.pack_received(flow, pack, size_bytes)
+        if flow.ack_wanted:
+            self._to_acknowledge[flow] = None
+        return delivered or []
+
+    def chunk_received(self, flow: FlowReceiver, data: memoryview) -> tuple[list[Delivered], int, bytes] | None:
+        """The next pack of a flow is a chunk: with the last one, who gets the event, its kind, and its bytes.
+
+        The runs have None in the event's place: it is still to be decoded.
+        """
+        if len(data) < frames.CHUNK_FIXED.size:
+            raise ValueError("a chunk is shorter than its head")
+        fixed = frames.CHUNK_FIXED.unpack_from(data)
+        taken = self.receiver.chunk_received(flow, fixed, data[frames.CHUNK_FIXED.size :])
+        if flow.ack_wanted:
+            self._to_acknowledge[flow] = None
+        return None if taken is None else (taken[0], fixed[3], taken[1])
+
+    def pack_unreadable(self, flow: FlowReceiver, received_before: int, size_bytes: int) -> None:
+        """The next pack of a flow can't be read. Sent again it would be no better: to wait for it would stop all."""
+        if flow.received == received_before:
+            flow.skipped(size_bytes)
+
+    @property
+    def wants_to_acknowledge(self) -> bool:
+        """Whether `acknowledge_wanted` has something to do."""
+        return bool(self._to_acknowledge)
+
+    def acknowledge_wanted(self) -> None:
+        """What was read is taken in: acknowledge what must not wait for a tick."""
+        for flow in self._to_acknowledge:
+            self._acknowledge(flow)
+        self._to_acknowledge.clear()
+
+    def _acknowledge(self, flow: FlowReceiver) -> None:
+        self.out.append(frames.ack(flow.endpoint, flow.flow, flow.acknowledge(), self.node))
+
+    # ---- what comes in: everything else ----
+
+    def _heartbeat(self, flags: int, body: memoryview, now: float) -> None:
+        self.out.append(frames.frame(frames.HEARTBEAT))
+
+    def _flow_declared(self, flags: int, body: memoryview, now: float) -> None:
+        declared = frames.parse_flow(body)
+        key = frames.KEY.pack(declared.endpoint, declared.flow)
+        self.receiver.flow_declared(key, declared.node, declared.endpoint, declared.flow)
+
+    def _flow_ended(self, flags: int, body: memoryview, now: float) -> None:
+        self.receiver.flow_ended(bytes(body))
+
+    def _flow_unknown(self, flags: int, body: memoryview, now: float) -> None:
+        owner, number = frames.KEY.unpack(body)
+        flow = self.sender.flows.get(number) if owner == self.endpoint else None
+        if flow is not None:
+            self._declare(flow)
+            self.probe([flow], now, at_once=True)
+        elif owner == self.endpoint:
+            self.out.append(frames.frame(frames.FLOW_ENDED, body))
+
+    def _probed(self, flags: int, body: memoryview, now: float) -> None:
+        owner, number, probed, _ = frames.PACK_FIXED.unpack(body)
+        key = bytes(body[: frames.KEY_BYTES])
+        flow = self.receiver.flows.get(key)
+        if flow is None:
+            self.out.append(frames.frame(frames.UNKNOWN_FLOW, key))
+            return
+        self._acknowledge(flow)
+        fixed = frames.ANSWER_FIXED.pack(flow.node, owner, number, self.node, self.endpoint, flow.received, probed)
+        self.out.append(frames.frame(frames.ANSWER, fixed))
+
+    def _acknowledged(self, flags: int, body: memoryview, now: float) -> None:
+        _, number, acknowledged, node = frames.ACK_FIXED.unpack(body)
+        flow = self.sender.flows.get(number)
+        if flow is not None:
+            flow.acknowledged(node, acknowledged, now)
+            self._pump(flow, now)
+            self.instructions.append(Acknowledged())
+
+    def _answered(self, flags: int, body: memoryview, now: float) -> None:
+        _, _, number, node, _, received, probed = frames.ANSWER_FIXED.unpack(body)
+        flow = self.sender.flows.get(number)
+        lost = flow.answered(node, received, probed) if flow is not None else []
+        if flow is not None and lost:
+            self._declare(flow)
+            for pack in lost:
+                self._resend(flow, pack, node)
+
+    def _credited(self, flags: int, body: memoryview, now: float) -> None:
+        _, _, number, endpoint, subscription, mark = frames.CREDIT_FIXED.unpack(body)
+        stream = self.sender.streams.get(number)
+        if stream is None:
+            return
+        final = bool(flags & frames.IS_FINAL)
+        if final:
+            self.flush_all(now)  # the stream may change its route
+        limit = stream.limit_bytes
+        self.sender.credited(stream, endpoint, subscription, mark, final)
+        if stream.limit_bytes < 0:
+            self.flush_all(now)
+        # Of many consumers only the slowest one's report lets the publisher go on: the others need not wake it.
+        self.instructions.append(Credited(number, stream.limit_bytes != limit or limit < 0))
+
+    def _credit_wanted(self, flags: int, body: memoryview, now: float) -> None:
+        _, _, node, endpoint, number, subscription, mark = frames.CREDIT_WANTED_FIXED.unpack(body)
+        answer = self.receiver.credit_wanted(endpoint, number, subscription, mark)
+        if answer is not None:
+            handled, final = answer
+            self._put_credit((node, endpoint, number), subscription, handled, final)
+
+    def _result(self, flags: int, body: memoryview, now: float) -> None:
+        _, _, number, endpoint, subscription = frames.RESULT_FIXED.unpack_from(body)
+        outcome = bytes(body[frames.RESULT_FIXED.size :])
+        answered = self.deliveries.answered(number, endpoint, subscription, outcome)
+        if answered is not None:
+            self.instructions.append(answered)
+
+    def _result_wanted(self, flags: int, body: memoryview, now: float) -> None:
+        _, _, delivery, node, endpoint, subscription = frames.RESULT_WANTED_FIXED.unpack(body)
+        open_ones = self.receiver.subscriptions
+        again = self.deliveries.answer_again(node, endpoint, delivery, subscription, open_ones)
+        if again is not None:
+            self.out.append(again)
+
+    def _gone(self, flags: int, body: memoryview, now: float) -> None:
+        (endpoint,) = frames.NUMBER.unpack(body)
+        self.flush_all(now)
+        self.sender.endpoint_gone(endpoint, now)
+        self.flush_all(now)
+        for flow in [*self.sender.flows.values()]:
+            self._pump(flow, now)
+        self.receiver.endpoint_gone(endpoint)
+        self.instructions.extend(self.deliveries.endpoint_gone(endpoint))
+        self.instructions.append(EndpointGone(endpoint))
+
+    def _path_restored(self, flags: int, body: memoryview, now: float) -> None:
+        (node,) = frames.NUMBER.unpack(body)
+        self.probe([flow for flow in self.sender.flows.values() if node in flow.acked], now, at_once=True)
+        self.instructions.append(PathRestored(node))
+
+    # ---- what is published ----
+
+    def publish_batch(
+        self, stream: SenderStream, kind: int, events: list[Any], size_bytes: int, now: float, may_wait: bool
+    ) -> bool:
+        """Small events of one kind, for which all plain recipients have room; each full pack leaves.
+
+        Whether the last one has left, or (not `may_wait`) was looked at: else somebody has to see it off.
+        """
+        each_bytes, rest_bytes = divmod(size_bytes, len(events))
+        policy = stream.policy
+        start = 0
+        has_left = False
+        while start < len(events):  # pack by pack: a little too many must not make two small ones
+            gather = stream.gather
+            route = stream.route
+            assert gather is not None and route is not None  # noqa: PT018 (of the same thing)
+            if gather.stream is not stream or gather.kind != kind:
+                gather.turn(stream, kind)
+            room = max(1, policy.degree - len(gather.events))
+            if each_bytes > _LEAST_SMALL_BYTES:
+                room = min(room, frames.MAX_PACK_BYTES // each_bytes)
+            part = events[start : start + room]
+            start += len(part)
+            part_bytes = each_bytes * len(part) + (rest_bytes if start == len(events) else 0)
+            stream.published_bytes += part_bytes
+            gather.gathered_bytes += part_bytes
+            gather.events += part  # never the list itself: modulators may have it too
+            is_full = len(gather.events) >= policy.degree or gather.gathered_bytes >= frames.MAX_PACK_BYTES
+            has_left = (is_full or not may_wait) and self.see_off(stream, route, now)
+        return has_left
+
+    def publish_block(
+        self, stream: SenderStream, kind: int, block: Any, count: int, size_bytes: int, now: float
+    ) -> int:
+        """Many records at once, which leave at once; the first one's sequence number. No group and no laggard may be
+        among the recipients.
+        """
+        route = stream.route
+        assert route is not None
+        route.gather.settle()
+        first = stream.next_sequence
+        stream.published_bytes += size_bytes
+        route.gather.add_block(stream, kind, block, count)
+        self.flush(route.flow, now)
+        return first
+
+    def see_off(self, stream: SenderStream, route: Route, now: float) -> bool:
+        """Something was gathered: the pack leaves now, or at the gather's `due_at`. Whether it has left."""
+        gather = route.gather
+        policy = stream.policy if gather is stream.gather else stream.policy_on(gather)
+        if not gather.see_off(policy, now, now - stream.waited_seconds):
+            return False
+        self.flush(route.flow, now)
+        return True
+
+    def deliver(self, awaited: Awaited, stream: SenderStream, sequence: int, now: float) -> list[Recipient]:
+        """The event of this number, which was just published, leaves at once, and those who get it have to answer.
+
+        What was appended for plain recipients has no number yet. Who has to answer.
+        """
+        reached = [r for r in stream.recipients.values() if r.route is None or r.was_last_sent(sequence)]
+        expect(awaited, [(r.node, r.endpoint, r.subscription) for r in reached], now)
+        routes = {r.route or stream.route for r in reached}
+        for flow in {route.flow for route in routes if route is not None}:
+            self.flush(flow, now, awaited.number)
+        return reached
+
+    # ---- consumers ----
+
+    def members_changed(
+        self,
+        stream: SenderStream,
+        version: tuple[int, int],
+        consumers: Iterable[Consumer],
+        deleted: bool = False,
+        after: Mapping[tuple[int, int], tuple[int, int]] | None = None,
+    ) -> None:
+        """The consumers of a stream that are in other processes, or in groups, have changed."""
+        self.sender.membership_changed(stream, version, consumers, deleted, after or {})
+
+    def subscription_opened(self, subscription: int) -> None:
+        """From now on its events are taken in."""
+        self.receiver.subscription_opened(subscription)
+
+    def subscription_closed(self, subscription: int) -> None:
+        """Its events are discarded from now on, and no handler is at work; producers that share events out among the
+        members of a group are told how far it came.
+        """
+        for reception in self.receiver.subscription_closed(subscription):
+            if reception.grouped:
+                self._credit(reception)
+
+    def handled(self, reception: Reception, mark: int, delivery: int, outcome: bytes) -> None:
+        """A subscription has handled a stream up to `mark`; the last event of it was perhaps a delivered one."""
+        if delivery:
+            self.answer(reception, delivery, outcome)
+        if reception.handled(mark):
+            self._credit(reception)
+
+    def answer(self, reception: Reception, delivery: int, outcome: bytes) -> None:
+        """A delivered event was handled, failed or let go of."""
+        stream = reception.stream
+        self.out.append(self.deliveries.answer(stream.node, stream.endpoint, delivery, reception.subscription, outcome))
+
+    def _credit(self, reception: Reception) -> None:
+        stream = reception.stream
+        to = (stream.node, stream.endpoint, stream.number)
+        self._put_credit(to, reception.subscription, reception.credit(), reception.final)
+
+    def _put_credit(self, to: tuple[int, int, int], subscription: int, mark: int, final: bool) -> None:
+        fixed = frames.CREDIT_FIXED.pack(*to, self.endpoint, subscription, mark)
+        self.out.append(frames.frame(frames.CREDIT, fixed, frames.IS_FINAL if final else 0))
+
+    def ask_for_credit(self, stream: SenderStream) -> None:
+        """Have those who are behind report as soon as they have handled what was sent."""
+        for recipient in stream.recipients.values():
+            mark = recipient.sent[-1].mark if recipient.sent else stream.published_bytes
+            if recipient.handled_mark < mark or recipient.sent:
+                fixed = frames.CREDIT_WANTED_FIXED.pack(
+                    recipient.node, recipient.endpoint, self.node, self.endpoint,
+                    stream.number, recipient.subscription, mark,
+                )  # fmt: skip
+                self.out.append(frames.frame(frames.CREDIT_WANTED, fixed))
+
+    # ---- what leaves ----
+
+    def flush(self, flow: FlowSender, now: float, delivery: int = 0) -> None:
+        """Send what the flow has gathered."""
+        gather = self.sender.gathers[flow.number]
+        if not gather:
+            return
+        waited = now - gather.began_at if gather.began_at else 0.0
+        if self.sender.new_flows:
+            self.declare_new_flows()
+        # What a member that died had not handled, say, may be much more than a pack.
+        gathered_bytes = gather.gathered_bytes
+        is_usual = not gather.has_large and gathered_bytes < 2 * frames.MAX_PACK_BYTES
+        self.departed.append(Departed(gather, len(gather.events), gathered_bytes, gather.due_by))
+        columns = gather.take(delivery)
+        if not is_usual:
+            self._send_in_pieces(flow, columns, now)
+            return
+        body = self._encode(columns, gathered_bytes, waited)
+        if flow not in self._waiting or not self._hold(flow, columns, body):
+            self._count(flow, columns, self._pack(flow, body, 0, now))
+
+    def flush_all(self, now: float) -> None:
+        """Send everything that was gathered, the oldest first: before a stream changes its route."""
+        gathers = self.sender.gathers
+        started = [number for number, gather in gathers.items() if gather]
+        for number in sorted(started, key=lambda number: gathers[number].began_at) if len(started) > 1 else started:
+            self.flush(self.sender.flows[number], now)
+
+    def flush_due(self, now: float) -> float:
+        """Send what has to leave by now; when the next pack has to."""
+        next_at = NEVER
+        # A copy: when the last chunk of a large event leaves, a recipient that lagged may get another flow.
+        for number, gather in [*self.sender.gathers.items()]:
+            if gather:
+                if gather.due_at <= now:
+                    self.flush(self.sender.flows[number], now)
+                else:
+                    next_at = min(next_at, gather.due_at)
+        return next_at
+
+    def _pack(self, flow: FlowSender, body: list[Buffer], flags: int, now: float) -> int:
+        number = flow.sent(body, flags, now)
+        size_bytes = sum(map(len, body))
+        head = frames.pack_head(self.endpoint, flow.number, number, 0, flags, size_bytes)
+        self.out.extend((head, *body))
+        self.packs_sent += 1
+        return size_bytes
+
+    def _count(self, flow: FlowSender, columns: Columns, size_bytes: int) -> None:
+        """For the statistics: each stream's share of a pack."""
+        streams = self.sender.gathers[flow.number].stream_of_route
+        share_bytes = size_bytes * self._crossings(flow) // (sum(columns.counts) or 1)
+        for route, count in zip(columns.streams, columns.counts, strict=True):
+            stream = streams.get(route)
+            if stream is not None:
+                stream.bytes_between_nodes += share_bytes * count
+        for stream in {streams.get(route) for route in columns.streams}:  # which may have several runs in it
+            if stream is not None:
+                stream.packs += 1
+
+    def _crossings(self, flow: FlowSender) -> int:
+        """To how many other nodes its packs go."""
+        return len(flow.members) - (self.node in flow.members)
+
+    def _send_in_pieces(self, flow: FlowSender, columns: Columns, now: float) -> None:
+        waiting = self._waiting.setdefault(flow, WaitingPacks())
+        for piece in chunking.pieces(columns):
+            if isinstance(piece, Columns):
+                body = self._encode(piece, 0, 0.0)
+                if not self._hold(flow, piece, body):
+                    self._pack(flow, body, 0, now)
+            else:
+                stream = piece.large.stream
+                for chunk in piece.chunks(self._chunk_bytes):
+                    waiting.add(WaitingPack(chunk, frames.IS_CHUNK, {stream}, {stream.number}))
+                stream.bytes_between_nodes += piece.large.total_bytes * self._crossings(flow)
+        self._pump(flow, now)
+
+    def _hold(self, flow: FlowSender, columns: Columns, body: list[Buffer]) -> bool:
+        """Have a pack wait behind chunks of a stream that it has to do with; False where there are none."""
+        waiting = self._waiting[flow]
+        streams, numbers = chunking.concerned(columns, self.sender.gathers[flow.number].stream_of_route)
+        is_behind = waiting.concerns(numbers)
+        if is_behind:
+            waiting.add(WaitingPack(body, 0, streams, numbers))
+        return is_behind
+
+    def _pump(self, flow: FlowSender, now: float) -> None:
+        """Let waiting packs leave, as far as the flow's window allows."""
+        waiting = self._waiting.get(flow)
+        if waiting is None:
+            return
+        while waiting.packs and flow.kept_bytes < self._flow_window_bytes:
+            pack, done = waiting.pop()
+            self._pack(flow, pack.body, pack.flags, now)
+            for stream in done:
+                self.sender.laggards.large_event_left(stream)
+                self.instructions.append(LargeEventLeft(stream.number))
+        if not waiting.packs:
+            self._waiting.pop(flow, None)
+
+    def declare_new_flows(self) -> None:
+        """Flows are declared before their first pack."""
+        for flow in self.sender.new_flows:
+            self._declare(flow)
+        self.sender.new_flows.clear()
+
+    def _declare(self, flow: FlowSender) -> None:
+        self.out.append(frames.flow_declaration(self.endpoint, flow.number, self.node, flow.destinations))
+
+    def _resend(self, flow: FlowSender, pack: SentPack, node: int) -> None:
+        flags = pack.flags | frames.IS_RESENT
+        head = frames.pack_head(self.endpoint, flow.number, pack.number, node, flags, pack.size_bytes)
+        self.out.extend((head, *pack.body))
+
+    def probe(self, flows: Iterable[FlowSender], now: float, at_once: bool = False) -> None:
+        """Ask the destinations of these flows what they have: those that lag, and if it is time, or `at_once`."""
+        for flow in flows:
+            for node in flow.nodes_to_probe(now, at_once):
+                self.out.append(frames.probe(self.endpoint, flow.number, flow.last_sent, node))
+
+    # ---- time ----
+
+    def tick(self, now: float) -> bool:
+        """Acknowledge, probe and ask again what is due; whether something was acknowledged, so that more may come."""
+        busy = False
+        if now >= self._due_acks:
+            self._due_acks = now + ACK_SECONDS
+            for received in self.receiver.flows.values():
+                if received.unacked_bytes:
+                    self._acknowledge(received)
+                    busy = True
+        if now >= self._due_look:
+            self._due_look = now + LOOK_SECONDS
+            self.probe([flow for flow in self.sender.flows.values() if flow.probe_at <= now], now)
+            for flow in self.sender.ended_flows(self.deliveries.awaited_endpoints()):
+                self.out.append(frames.frame(frames.FLOW_ENDED, frames.KEY.pack(self.endpoint, flow.number)))
+            self.out.extend(self.deliveries.overdue(now))
+            if now >= self._due_credit:
+                self._due_credit = now + ASK_FOR_CREDIT_SECONDS
+                for stream in self.sender.streams.values():
+                    if stream.waits_for_credit():
+                        self.ask_for_credit(stream)
+        return busy
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something that was sent has not been answered: then time matters even if nothing comes in."""
+        return (
+            any(awaited.waiting for awaited in self.deliveries.awaited.values())
+            or any(flow.kept for flow in self.sender.flows.values())
+            or any(stream.waits_for_credit() for stream in self.sender.streams.values())
+        )
+
+    def next_wake(self, now: float) -> float:
+        """When `tick` and `flush_due` have something to do next, if nothing else happens before; `NEVER` where not."""
+        wake = min((gather.due_at for gather in self.sender.gathers.values() if gather), default=NEVER)
+        if any(flow.unacked_bytes for flow in self.receiver.flows.values()):
+            wake = min(wake, self._due_acks)
+        if self.is_waiting or self.sender.has_ended_flows(self.deliveries.awaited_endpoints()):
+            wake = min(wake, max(self._due_look, now))
+        return wake
+
+    def validate(self) -> None:
+        """Raise AssertionError where the state contradicts itself."""
+        self.sender.validate()
+        self.receiver.validate()
+        held = [stream for waiting in self._waiting.values() for pack in waiting.packs for stream in pack.streams]
+        for stream in self.sender.streams.values():
+            assert stream.chunks == held.count(stream), (stream.number, stream.chunks)
+        for flow, waiting in self._waiting.items():
+            assert waiting.packs
+            assert flow.kept_bytes >= self._flow_window_bytes, "chunks wait, and there is room for them"
+
+
+# With more, a pack may be full of bytes before it is of events.
+_LEAST_SMALL_BYTES = 128
+
+_HANDLERS: dict[int, Callable[[EndpointCore, int, memoryview, float], None]] = {
+    frames.HEARTBEAT: EndpointCore._heartbeat,
+    frames.FLOW: EndpointCore._flow_declared,
+    frames.FLOW_ENDED: EndpointCore._flow_ended,
+    frames.UNKNOWN_FLOW: EndpointCore._flow_unknown,
+    frames.PROBE: EndpointCore._probed,
+    frames.ACK: EndpointCore._acknowledged,
+    frames.ANSWER: EndpointCore._answered,
+    frames.CREDIT: EndpointCore._credited,
+    frames.CREDIT_WANTED: EndpointCore._credit_wanted,
+    frames.RESULT: EndpointCore._result,
+    frames.RESULT_WANTED: EndpointCore._result_wanted,
+    frames.GONE: EndpointCore._gone,
+    frames.PATH_RESTORED: EndpointCore._path_restored,
+}
