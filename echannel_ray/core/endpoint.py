@@ -19,15 +19,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from echannel_ray.core import chunking, frames
+from echannel_ray.core import chunking, credit, frames
 from echannel_ray.core.chunking import WaitingPack, WaitingPacks
+from echannel_ray.core.credit import Reception
 from echannel_ray.core.deliveries import Answered, Awaited, Deliveries, expect
 from echannel_ray.core.flows import FlowReceiver, FlowSender, SentPack
 from echannel_ray.core.frames import CHUNK_BYTES, Buffer
 from echannel_ray.core.gathering import Columns, Gather, Pack
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.packing import Policy
-from echannel_ray.core.receiving import Delivered, Receiver, Reception
+from echannel_ray.core.receiving import Delivered, Receiver
 from echannel_ray.core.sending import Sender
 from echannel_ray.core.streams import Recipient, Route, SenderStream
 
@@ -117,7 +118,7 @@ class EndpointCore:
         self.receiver = Receiver(node, endpoint, ack_bytes)
         # What needs nothing but the sender, without a call in between.
         self.open_stream, self.close_stream = sender.open_stream, sender.close_stream
-        self.trace_of = sender.trace_of
+        self.trace_of = sender.cutovers.trace_of
         # One event for every recipient, for which the shell has made sure that there is room, or that the policy drops;
         # so many for nobody in another process; so many that a policy has dropped for everybody.
         self.publish_one, self.skip, self.drop_for_all = sender.send_to_all, sender.skip, sender.drop_for_all
@@ -430,14 +431,12 @@ class EndpointCore:
 
     def ask_for_credit(self, stream: SenderStream) -> None:
         """Have those who are behind report as soon as they have handled what was sent."""
-        for recipient in stream.recipients.values():
-            mark = recipient.sent[-1].mark if recipient.sent else stream.published_bytes
-            if recipient.handled_mark < mark or recipient.sent:
-                fixed = frames.CREDIT_WANTED_FIXED.pack(
-                    recipient.node, recipient.endpoint, self.node, self.endpoint,
-                    stream.number, recipient.subscription, mark,
-                )  # fmt: skip
-                self.out.append(frames.frame(frames.CREDIT_WANTED, fixed))
+        for recipient, mark in credit.unreported(stream):
+            fixed = frames.CREDIT_WANTED_FIXED.pack(
+                recipient.node, recipient.endpoint, self.node, self.endpoint,
+                stream.number, recipient.subscription, mark,
+            )  # fmt: skip
+            self.out.append(frames.frame(frames.CREDIT_WANTED, fixed))
 
     # ---- what leaves ----
 
@@ -581,7 +580,7 @@ class EndpointCore:
             if now >= self._due_credit:
                 self._due_credit = now + ASK_FOR_CREDIT_SECONDS
                 for stream in self.sender.streams.values():
-                    if stream.waits_for_credit():
+                    if credit.is_awaited(stream):
                         self.ask_for_credit(stream)
         return busy
 
@@ -591,7 +590,7 @@ class EndpointCore:
         return (
             any(awaited.waiting for awaited in self.deliveries.awaited.values())
             or any(flow.kept for flow in self.sender.flows.values())
-            or any(stream.waits_for_credit() for stream in self.sender.streams.values())
+            or any(credit.is_awaited(stream) for stream in self.sender.streams.values())
         )
 
     def next_wake(self, now: float) -> float:

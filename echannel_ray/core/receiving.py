@@ -5,13 +5,8 @@ Rules:
 * A pack is taken in whole or not at all: it must be the next of its flow, and none of its runs may leave a gap in a
   subscription. (A stream that changed its flow may have packs of the earlier flow still on their way; then the later
   flow waits, and is probed.)
-* A subscription that goes over to another pair gets nothing for the new one before it has all for the old one, which
-  may come by another stream of the same endpoint. A route that says so is not used before (it is `waiting`), and a pack
-  that needs it is refused like one that leaves a gap. Then the former stream is forgotten at this subscription.
 * Per subscription, events of one stream arrive without gap or repetition. Only members of groups see some numbers and
   not others.
-* What is handled is reported by marks (see `sending`): each `credit_bytes`, or at once when the producer asked for a
-  mark that is reached.
 * What came from an endpoint that is gone is forgotten, and so is a flow that has ended; neither number is ever used
   again.
 """
@@ -21,6 +16,8 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any, NamedTuple, cast
 
+from echannel_ray.core.credit import Reception
+from echannel_ray.core.cutover import ReceiverCutovers
 from echannel_ray.core.flows import FlowReceiver
 from echannel_ray.core.gathering import Columns, Pack
 from echannel_ray.core.kinds import BLOCK, GAP, TOKEN_BYTES, Block, entries_of, kind_at, wire_kind
@@ -28,46 +25,6 @@ from echannel_ray.core.lags import place_of, stream_name
 
 # A pack of another flow that can't be read may have had what this one waits for; after so many probes it is given up.
 _MAX_REFUSALS = 5
-
-
-class Reception:
-    """One stream at one subscription."""
-
-    __slots__ = (
-        "credited_mark", "ends_at", "expected", "final", "grouped", "handled_mark", "stream", "subscription", "turn",
-        "wanted_mark",
-    )  # fmt: skip
-
-    def __init__(
-        self, stream: ReceivedStream, subscription: int, first_sequence: int, first_mark: int, turn: int
-    ) -> None:
-        self.stream = stream
-        self.subscription = subscription
-        self.turn = turn  # of the pair that gets what comes by the newest route
-        self.expected = first_sequence  # of a member of a group: behind the highest that it has seen
-        self.handled_mark = first_mark
-        self.credited_mark = first_mark
-        self.wanted_mark: int | None = None
-        self.grouped = False
-        self.final = False
-        self.ends_at: int | None = None  # nothing comes from this number on: the stream was closed, say
-
-    def handled(self, mark: int) -> bool:
-        """Everything up to `mark` was handled; True when that is to be reported now."""
-        if mark < self.handled_mark and not self.grouped:
-            mark = self.handled_mark  # a gap that was found out late
-        self.handled_mark = mark
-        wanted = self.wanted_mark
-        if wanted is not None and mark >= wanted:
-            return True
-        return mark - self.credited_mark >= self.stream.credit_bytes or mark < self.credited_mark
-
-    def credit(self) -> int:
-        """The mark to report now."""
-        self.credited_mark = self.handled_mark
-        if self.wanted_mark is not None and self.handled_mark >= self.wanted_mark:
-            self.wanted_mark = None
-        return self.handled_mark
 
 
 class ReceivedStream:
@@ -156,7 +113,7 @@ class Receiver:
         self.ack_bytes = ack_bytes
         self.flows: dict[bytes, FlowReceiver] = {}
         self.routes: dict[tuple[int, int], WireRoute] = {}  # (endpoint, wire number)
-        self.waiting: dict[tuple[int, int], DeclaredRoute] = {}  # (endpoint, wire number): until former pairs have all
+        self.cutovers = ReceiverCutovers(self)
         self.streams: dict[tuple[int, int], ReceivedStream] = {}  # (endpoint, stream)
         self.subscriptions: set[int] = set()
         self.receptions: dict[int, dict[tuple[int, int], Reception]] = {}  # of `streams`, by subscriptions
@@ -170,8 +127,6 @@ class Receiver:
         self._ended: dict[bytes, None] = {}  # flows, the last few thousand
         self._gone: dict[int, None] = {}  # endpoints, the last few thousand
         self._ending: set[ReceivedStream] = set()  # closed, with events still on their way
-        # (endpoint, stream, subscription): what has not begun to arrive, and ends before this sequence number
-        self._left: dict[tuple[int, int, int], int] = {}
         self._unreadable: dict[int, None] = {}  # endpoints of which a pack was skipped, by flows that have ended
         self._skipped: list[Delivered] = []  # gaps that a declaration has shown, to be told ahead of what comes next
 
@@ -195,9 +150,8 @@ class Receiver:
         _remember(self._gone, endpoint)
         self.flows = {key: flow for key, flow in self.flows.items() if flow.endpoint != endpoint}
         self.routes = {key: route for key, route in self.routes.items() if key[0] != endpoint}
-        self.waiting = {key: each for key, each in self.waiting.items() if key[0] != endpoint}
+        self.cutovers.endpoint_gone(endpoint)
         self.assemblies = {key: each for key, each in self.assemblies.items() if key[0] != endpoint}
-        self._left = {key: end for key, end in self._left.items() if key[0] != endpoint}
         self._unreadable.pop(endpoint, None)
         self.finished = {key: each for key, each in self.finished.items() if key[0] != endpoint}
         gone = [stream for key, stream in self.streams.items() if key[0] == endpoint]
@@ -229,7 +183,7 @@ class Receiver:
             route = routes.get((endpoint, wire))
             if route is None:
                 # None is nobody of this endpoint: a subscription that was closed meanwhile.
-                waiting = self.waiting.get((endpoint, wire)) if self.waiting else None
+                waiting = self.cutovers.waiting.get((endpoint, wire)) if self.cutovers.waiting else None
                 is_ahead |= waiting is not None
                 runs.append(waiting)
                 continue
@@ -238,7 +192,7 @@ class Receiver:
                     if first > reception.expected:
                         is_ahead = True
             runs.append(route)
-        ending = self._waiting_to_end(endpoint, pack.control) if self.waiting else []
+        ending = self.cutovers.waiting_to_end(endpoint, pack.control) if self.cutovers.waiting else []
         if (is_ahead or ending) and not self._may_be_missing(flow) and self._leaves_gap(endpoint, pack, runs, ending):
             self.refused += 1
             flow.refusals += 1
@@ -256,7 +210,7 @@ class Receiver:
             if entry[0] == "ended":
                 self._stream_ended(endpoint, *entry[1:])
             elif entry[0] == "left":
-                self._stream_left(endpoint, *entry[1:])
+                self.cutovers.stream_left(endpoint, *entry[1:])
         if self._ending:
             self._end_streams()
         return delivered
@@ -364,9 +318,9 @@ class Receiver:
         it.
         """
         wire, sequence, mark, kind, delivery, total, offset, token = fixed
-        route: Run = self.routes.get((flow.endpoint, wire)) or self.waiting.get((flow.endpoint, wire))
+        route: Run = self.routes.get((flow.endpoint, wire)) or self.cutovers.waiting.get((flow.endpoint, wire))
         if isinstance(route, DeclaredRoute):
-            is_ahead = not self._is_due(route, {})
+            is_ahead = not self.cutovers.is_due(route, {})
         else:
             is_ahead = route is not None and not route.grouped and any(sequence > r.expected for r in route.receptions)
         if is_ahead and not self._may_be_missing(flow):
@@ -411,50 +365,27 @@ class Receiver:
         declared = DeclaredRoute(
             flow.node, flow.endpoint, wire, number, producer, window_bytes, redelivers, grouped, mine
         )
-        if self._is_due(declared, {}):
+        if self.cutovers.is_due(declared, {}):
             self._open(declared, self._skipped)
         else:
-            self.waiting[flow.endpoint, wire] = declared
+            self.cutovers.waiting[flow.endpoint, wire] = declared
 
-    # ---- going over to another pair ----
+    # ---- routes ----
 
-    def _reception(self, endpoint: int, number: int, subscription: int) -> Reception | None:
+    def reception(self, endpoint: int, number: int, subscription: int) -> Reception | None:
+        """One stream at one subscription, if it is known."""
         stream = self.streams.get((endpoint, number))
         return stream.receptions.get(subscription) if stream is not None else None
-
-    def _awaited(self, declared: DeclaredRoute, each: list[Any]) -> tuple[int, int] | None:
-        """The (stream, sequence) that a subscription has to have before it gets anything by this route."""
-        subscription, _, _, turn, after = each
-        if after is None:
-            return None
-        reception = self._reception(declared.endpoint, declared.number, subscription)
-        # Where it has begun with this pair already, it has waited then.
-        return None if reception is not None and reception.turn >= turn else (after[0], after[1])
-
-    def _is_due(self, declared: DeclaredRoute, ends: dict[tuple[int, int], int]) -> bool:
-        """Whether its subscriptions have what they wait for; `ends` is what a pack brings ahead of it."""
-        for each in declared.who:
-            subscription = each[0]
-            awaited = self._awaited(declared, each) if subscription in self.subscriptions else None
-            if awaited is not None:
-                number, last = awaited
-                reception = self._reception(declared.endpoint, number, subscription)
-                end = ends.get((number, subscription), reception.expected if reception is not None else 0)
-                if end <= last:
-                    return False
-        return True
 
     def _open(self, declared: DeclaredRoute, delivered: list[Delivered]) -> WireRoute | None:
         """Use a route from now on. What its subscriptions should have had before, and never will, is a gap."""
         endpoint, wire, number, grouped = declared.endpoint, declared.wire, declared.number, declared.grouped
-        self.waiting.pop((endpoint, wire), None)
+        self.cutovers.waiting.pop((endpoint, wire), None)
         who = [each for each in declared.who if each[0] in self.subscriptions]
         if not who:
             return None
-        traces = [self._awaited(declared, each) for each in who]
-        for each, trace in zip(who, traces, strict=True):
-            if trace is not None:
-                self._leave_former(declared, each[0], trace, delivered)
+        for former, last in self.cutovers.former_receptions(declared, who):
+            self._leave_former(former, last, is_same=former.stream.number == number, delivered=delivered)
         stream = self.streams.get((endpoint, number))
         if stream is None:
             stream = ReceivedStream(declared.node, endpoint, number, declared.producer, declared.window_bytes)
@@ -464,20 +395,15 @@ class Receiver:
         route = self.routes[endpoint, wire] = _wire_route(stream, receptions, turns, declared.redelivers, grouped)
         return route
 
-    def _leave_former(
-        self, declared: DeclaredRoute, subscription: int, trace: tuple[int, int], delivered: list[Delivered]
-    ) -> None:
-        number, last = trace
-        reception = self._reception(declared.endpoint, number, subscription)
-        if reception is None:
-            return
-        if reception.expected <= last and not reception.grouped:
-            delivered.append(_missing(reception, last + 1, reception.turn))
-            reception.expected = last + 1
-        if number != declared.number:
-            self._forget(reception)
-            if reception.grouped:
-                self.finished[declared.endpoint, number, subscription] = reception
+    def _leave_former(self, former: Reception, last: int, is_same: bool, delivered: list[Delivered]) -> None:
+        if former.expected <= last and not former.grouped:
+            delivered.append(_missing(former, last + 1, former.turn))
+            former.expected = last + 1
+        if not is_same:
+            self._forget(former)
+            if former.grouped:
+                stream = former.stream
+                self.finished[stream.endpoint, stream.number, former.subscription] = former
 
     def _take_up(self, stream: ReceivedStream, each: list[Any], grouped: bool) -> Reception:
         subscription, first_sequence, first_mark, turn, _ = each
@@ -489,9 +415,8 @@ class Receiver:
             self.receptions.setdefault(subscription, {})[stream.endpoint, stream.number] = reception
             place = (stream.endpoint, stream.number, subscription)
             self.finished.pop(place, None)
-            if (ends_at := self._left.pop(place, None)) is not None:
-                reception.ends_at = ends_at
-                self._ending.add(stream)
+            if (ends_at := self.cutovers.end_of(*place)) is not None:
+                self.ends(reception, ends_at)
         elif turn > reception.turn:
             reception.turn = turn
             if not grouped:  # what is between was for another stream's consumers
@@ -501,6 +426,11 @@ class Receiver:
             self._skipped.append(_missing(reception, first_sequence, turn))
             reception.expected = first_sequence
         return reception
+
+    def ends(self, reception: Reception, ends_at: int) -> None:
+        """Nothing comes for it from this number on: it is forgotten when all before that is here."""
+        reception.ends_at = ends_at
+        self._ending.add(reception.stream)
 
     def _forget(self, reception: Reception) -> None:
         """Everything of this stream has arrived at this subscription."""
@@ -523,7 +453,7 @@ class Receiver:
                 kind = kind_at(pack, i, offset)
                 first = pack.firsts[i]
                 behind = pack.events[offset] + 1 if kind == GAP else first + count
-                if isinstance(route, DeclaredRoute) and not self._is_due(route, ends):
+                if isinstance(route, DeclaredRoute) and not self.cutovers.is_due(route, ends):
                     return True
                 for key, expected in self._expected(route):
                     expected = max(expected, ends.get(key, 0))
@@ -531,29 +461,13 @@ class Receiver:
                         return True
                     ends[key] = max(expected, behind)
             offset += entries_of(kind_at(pack, i, offset), count)
-        return not all(self._is_due(declared, ends) for declared in ending)
+        return not all(self.cutovers.is_due(declared, ends) for declared in ending)
 
     def _expected(self, route: WireRoute | DeclaredRoute) -> list[tuple[tuple[int, int], int]]:
         if isinstance(route, WireRoute):
             number = route.stream.number
             return [((number, reception.subscription), reception.expected) for reception in route.receptions]
         return [((route.number, each[0]), each[1]) for each in route.who if each[0] in self.subscriptions]
-
-    def _waiting_to_end(self, endpoint: int, control: list[Any]) -> list[DeclaredRoute]:
-        """Routes of streams that end with this pack, and which it may not use yet."""
-        ended = {entry[1] for entry in control if entry[0] == "ended"}
-        return [each for each in self.waiting.values() if each.endpoint == endpoint and each.number in ended]
-
-    def _stream_left(self, endpoint: int, number: int, last: int, consumer: int, subscription: int) -> None:
-        """A subscription gets nothing of a stream behind this sequence number, and nothing of a later one either."""
-        if consumer != self.endpoint or subscription not in self.subscriptions:
-            return
-        reception = self._reception(endpoint, number, subscription)
-        if reception is None:
-            self._left[endpoint, number, subscription] = last + 1
-        else:
-            reception.ends_at = last + 1
-            self._ending.add(reception.stream)
 
     def _stream_ended(self, endpoint: int, number: int, ends_at: int, who: list[list[int]]) -> None:
         stream = self.streams.get((endpoint, number))
@@ -563,8 +477,7 @@ class Receiver:
             reception = stream.receptions.get(subscription) if each == self.endpoint else None
             if reception is not None:
                 # Members of groups do not see every number; what they get has come by this flow, ahead of its end.
-                reception.ends_at = 0 if reception.grouped else ends_at
-                self._ending.add(stream)
+                self.ends(reception, 0 if reception.grouped else ends_at)
 
     def _end_streams(self) -> None:
         """Forget closed streams of which everything has arrived: an earlier flow may still have events to bring."""
@@ -598,7 +511,7 @@ class Receiver:
         self.subscriptions.discard(subscription)
         self.duplicates.pop(subscription, None)
         self.receptions.pop(subscription, None)
-        self._left = {key: end for key, end in self._left.items() if key[2] != subscription}
+        self.cutovers.subscription_closed(subscription)
         closed = []
         for key, stream in [*self.streams.items()]:
             reception = stream.receptions.pop(subscription, None)
@@ -624,8 +537,7 @@ class Receiver:
             if finished is None:
                 return None  # it has not reached us yet: the producer asks again
             reception = finished  # it has gone over to another stream, and its handler may be at work on this one
-        reception.wanted_mark = mark
-        return reception.credit(), False
+        return reception.wanted(mark), False
 
     def arrived(self, subscription: int, turn: int) -> dict[str, int]:
         """Of each stream what its pair of this turn gets next, if it is no member of a group: see `lags`."""
@@ -652,7 +564,7 @@ class Receiver:
             assert len(route.turns) == len(route.receptions)
             assert (route.sole is not None) == (len(route.receptions) == 1 and not route.grouped)
             assert all(route.stream.receptions.get(r.subscription) is r for r in route.receptions)
-        for key, declared in self.waiting.items():
+        for key, declared in self.cutovers.waiting.items():
             assert key == (declared.endpoint, declared.wire)
             assert key not in self.routes
         for assembly in self.assemblies.values():

@@ -12,10 +12,6 @@ Rules:
 * `limit_bytes` is the mark up to which the hot path may publish without asking: the slowest plain recipient's mark
   and a window. It is NEVER where the hot path would be wrong: nobody to send to, groups, laggards, consumers in this
   process, closed.
-* A subscription *goes over* to another pair at one cut of each producer: from then on another of the producer's streams
-  serves it, or the same one with a higher turn. What it gets from then on names the last that it was sent before
-  (`after`): the receiver hands it out behind that. What was kept for it leaves at the cut (`trace_of`), and the
-  routes that it had are left before any of that cut is joined: see `_leave`.
 """
 
 from __future__ import annotations
@@ -24,6 +20,8 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from echannel_ray.core import credit
+from echannel_ray.core.cutover import SenderCutovers
 from echannel_ray.core.flows import FlowSender
 from echannel_ray.core.gathering import Gather
 from echannel_ray.core.kinds import GAP
@@ -57,8 +55,9 @@ class Sender:
         self.flows: dict[int, FlowSender] = {}
         self.gathers: dict[int, Gather] = {}  # by flow number
         self.new_flows: list[FlowSender] = []  # to be declared to the concentrator before their first pack
-        self._by_destinations: dict[frozenset[tuple[int, int]], FlowSender] = {}
+        self.flow_to: dict[frozenset[tuple[int, int]], FlowSender] = {}
         self.laggards = Laggards(self)
+        self.cutovers = SenderCutovers(self)
         self._next_flow = 1
         self._next_route = 1
         self._next_stream = 1
@@ -86,7 +85,7 @@ class Sender:
         for recipient in [*stream.laggards]:
             self.laggards.send_all(stream, recipient)
         for name in [*stream.group_gaps]:
-            self._tell_group_gap(stream, name)
+            self.tell_group_gap(stream, name)
         stream.closed = True
         for route in (stream.route, *(r.route for r in stream.recipients.values())):
             # Also by a route that carried nothing: what earlier ones carried may still be on its way.
@@ -96,10 +95,7 @@ class Sender:
                 route.declare(stream)
                 who = [[r.endpoint, r.subscription] for r in route.recipients]
                 route.gather.control.append(["ended", stream.number, stream.next_sequence, who])
-            for recipient in route.recipients:
-                if recipient.after is not None and not _was_sent_to(stream, recipient):
-                    # Nothing of this stream tells it that it has had all of the former one.
-                    route.gather.control.append(["left", *recipient.after, recipient.endpoint, recipient.subscription])
+            self.cutovers.stream_closed(stream, route)
         self._leave(stream, stream.route)
         stream.route = stream.gather = None
         for recipient in stream.recipients.values():
@@ -109,30 +105,6 @@ class Sender:
         stream.laggards.clear()
         stream.refresh_limit()
         self.streams.pop(stream.number, None)
-
-    def trace_of(self, stream: SenderStream, endpoint: int, subscription: int) -> Trace | None:
-        """A subscription goes over to another stream: the last that it was sent of this one, which is to be given to
-        `membership_changed` of that one. None where it was sent nothing.
-
-        For all that go over at a cut, before any stream is told of it: what was kept for them is sent now.
-        """
-        recipient = stream.recipients.get((endpoint, subscription))
-        if recipient is None:
-            return None
-        self.settle(stream)
-        self._send_what_is_kept(stream, recipient)
-        for route in (recipient.route, recipient.redelivery_route) if recipient.route else (stream.route,):
-            self._mark_left(stream, route)
-        return _trace(stream, recipient)
-
-    def _send_what_is_kept(self, stream: SenderStream, recipient: Recipient) -> None:
-        group = recipient.consumer.group
-        if recipient.lagging:
-            self.laggards.send_all(stream, recipient)
-        elif group is not None and stream.groups[group] == [recipient] and not recipient.leaving:
-            for unhandled in stream.undelivered.pop(group, ()):
-                self._give(stream, recipient, unhandled)
-            self._tell_group_gap(stream, group)
 
     def membership_changed(
         self,
@@ -144,7 +116,7 @@ class Sender:
     ) -> None:
         """The manager's list of consumers; those of this endpoint itself are not among them.
 
-        `after` has the traces of those that come from another stream of this producer: see `trace_of`.
+        `after` has the traces of those that come from another stream of this producer: see `SenderCutovers.trace_of`.
         """
         if version <= stream.version or stream.closed:
             return
@@ -157,22 +129,23 @@ class Sender:
             if recipient.consumer.group is not None:
                 recipient.leaving = True  # until it reports what it has handled, or is gone
                 if not recipient.sent:
-                    self._drop(stream, recipient)
+                    self.drop(stream, recipient)
             else:
-                self._drop(stream, recipient)
+                self.drop(stream, recipient)
         for key, consumer in wanted.items():
             known = stream.recipients.get(key)
             if known is None:
-                self._take_up(stream, consumer, after.get(key))
+                self.take_up(stream, consumer, after.get(key))
             elif known.consumer.turn == consumer.turn:
                 known.leaving = False  # a manager that was restarted may have listed it late
             else:
-                self._replace_pair(stream, known, consumer, after.get(key))
+                self.cutovers.replace_pair(stream, known, consumer, after.get(key))
         self.reroute(stream)
         for name in [*stream.undelivered]:
             self.redistribute(stream, name)
 
-    def _take_up(self, stream: SenderStream, consumer: Consumer, after: Trace | None) -> None:
+    def take_up(self, stream: SenderStream, consumer: Consumer, after: Trace | None) -> None:
+        """A subscription becomes a recipient."""
         recipient = Recipient(consumer, stream.next_sequence, stream.published_bytes, after)
         stream.recipients[consumer.endpoint, consumer.subscription] = recipient
         if after is not None and (former := self.streams.get(after[0])) is not None:
@@ -180,21 +153,6 @@ class Sender:
         if consumer.group is not None:
             self.give_own_route(recipient)
             stream.groups.setdefault(consumer.group, []).append(recipient)
-
-    def _replace_pair(self, stream: SenderStream, known: Recipient, consumer: Consumer, after: Trace | None) -> None:
-        """A subscription has another pair on this stream: what it was given before stays the old one's."""
-        self._send_what_is_kept(stream, known)
-        after = after or _trace(stream, known)
-        if consumer.group is None:
-            self._drop(stream, known)
-            self._take_up(stream, consumer, after)
-        else:  # what it has not handled yet stays in its account, or others would get it too
-            self.leave_own_routes(stream, known)
-            known.consumer = consumer
-            known.after = after
-            known.last_sent = 0
-            known.leaving = False
-            self.give_own_route(known)
 
     def endpoint_gone(self, endpoint: int, now: float) -> list[SenderStream]:
         """A destination has died: the streams that had recipients there."""
@@ -206,14 +164,14 @@ class Sender:
             if gone:
                 self.settle(stream)
                 for recipient in gone:
-                    self._drop(stream, recipient)
+                    self.drop(stream, recipient)
                 self.reroute(stream)
                 for name in [*stream.undelivered]:
                     self.redistribute(stream, name)
                 concerned.append(stream)
         return concerned
 
-    def _drop(self, stream: SenderStream, recipient: Recipient) -> None:
+    def drop(self, stream: SenderStream, recipient: Recipient) -> None:
         """Forget a recipient; what a member of a group had not handled goes to the others."""
         del stream.recipients[recipient.endpoint, recipient.subscription]
         if recipient in stream.laggards:
@@ -265,26 +223,10 @@ class Sender:
         if route is not None:
             route.flow.streams -= 1
             route.gather.forget_route(route.number)
-            self._mark_left(stream, route)
-
-    def _mark_left(self, stream: SenderStream, route: Route | None) -> None:
-        """Of two packs, each with what the other waits for, neither would ever be taken in. That can't happen where no
-        stream joins a pack that another has left before it was sent.
-        """
-        if route is None:
-            return
-        gather = route.gather
-        if gather:
-            gather.was_left = True
-        if gather.has_large or stream.chunks:
-            # Chunks leave one by one, and what is sent meanwhile overtakes them: what has to follow them would be ahead
-            # of them in their own flow. So nobody joins this flow any more.
-            for destinations, flow in [*self._by_destinations.items()]:
-                if flow is route.flow:
-                    del self._by_destinations[destinations]
+            self.cutovers.route_left(stream, route)
 
     def _flow_to(self, destinations: frozenset[tuple[int, int]]) -> FlowSender:
-        flow = self._by_destinations.get(destinations)
+        flow = self.flow_to.get(destinations)
         if (
             flow is None
             or flow.number not in self.flows
@@ -293,7 +235,7 @@ class Sender:
         ):
             flow = FlowSender(self._next_flow, sorted(destinations))
             self._next_flow += 1
-            self._by_destinations[destinations] = flow
+            self.flow_to[destinations] = flow
             self.flows[flow.number] = flow
             self.gathers[flow.number] = Gather()
             self.new_flows.append(flow)
@@ -312,9 +254,9 @@ class Sender:
         ended = [flow for flow in self.flows.values() if self._has_ended(flow, awaited)]
         for flow in ended:
             del self.flows[flow.number], self.gathers[flow.number]
-            for destinations, other in [*self._by_destinations.items()]:
+            for destinations, other in [*self.flow_to.items()]:
                 if other is flow:
-                    del self._by_destinations[destinations]
+                    del self.flow_to[destinations]
             for stream in self.streams.values():
                 stream.flows.discard(flow)
         # To declare one that has ended would have relays keep it for good.
@@ -373,7 +315,7 @@ class Sender:
                 self._note_group_gap(stream, name, sequence, sequence, mark)
                 dropped = True
             elif any(not member.leaving for member in stream.groups[name]):
-                self._tell_group_gap(stream, name)
+                self.tell_group_gap(stream, name)
                 self._to_group(stream, name, Unhandled(mark, size_bytes, sequence, kind, event, False))
         stream.refresh_limit()
         return sequence, dropped
@@ -406,7 +348,7 @@ class Sender:
                 self._note_group_gap(stream, name, first, last, mark)
             # Where nothing is under way no credit will come, with which a group is told of its gaps.
             if any(member.outstanding_bytes <= stream.window_bytes // 2 for member in stream.groups[name]):
-                self._tell_group_gap(stream, name)
+                self.tell_group_gap(stream, name)
         stream.refresh_limit()
         return first
 
@@ -423,10 +365,11 @@ class Sender:
         member = min(roomy or members, key=lambda m: (len(m.sent), m.outstanding_bytes))
         if not has_room(member, unhandled.size_bytes, stream.window_bytes) and unhandled.redelivered:
             return False
-        self._give(stream, member, unhandled)
+        self.give(stream, member, unhandled)
         return True
 
-    def _give(self, stream: SenderStream, member: Recipient, unhandled: Unhandled) -> None:
+    def give(self, stream: SenderStream, member: Recipient, unhandled: Unhandled) -> None:
+        """Send an event to a member of a group, and note that it has it."""
         route = member.route
         assert route is not None
         if unhandled.redelivered:
@@ -454,7 +397,7 @@ class Sender:
         first = before.sequence if before is not None else first
         stream.group_gaps[name] = Unhandled(mark, 0, first, GAP, last, False)
 
-    def _tell_group_gap(self, stream: SenderStream, name: str) -> None:
+    def tell_group_gap(self, stream: SenderStream, name: str) -> None:
         """One of the members is told what the group missed; it may be given to another like an event."""
         gap = stream.group_gaps.pop(name, None)
         if gap is not None:
@@ -480,35 +423,24 @@ class Sender:
         if final and recipient.consumer.group is None:
             # Its process knows of no such subscription: it was closed, or given up early. It must hold up nobody.
             self.settle(stream)
-            self._drop(stream, recipient)
+            self.drop(stream, recipient)
             self.reroute(stream)
             return
-        recipient.handled_mark = max(recipient.handled_mark, mark)
+        credit.report(recipient, mark)
         if recipient.route is None:
             stream.refresh_limit()
             return
-        self._take_off(recipient, mark)
         if recipient.lagging:
             self.laggards.pump(stream, recipient)
         group = recipient.consumer.group
         if group is not None:
             if final or (recipient.leaving and not recipient.sent):
-                self._drop(stream, recipient)
+                self.drop(stream, recipient)
                 stream.refresh_limit()
             self.redistribute(stream, group)
             # Not at the first room that comes: one gap is to stand for many events.
             if any(m.outstanding_bytes <= stream.window_bytes // 2 for m in stream.groups.get(group, ())):
-                self._tell_group_gap(stream, group)
-
-    def _take_off(self, recipient: Recipient, mark: int) -> None:
-        """Members handle in the order of sending; redelivered events have older marks than those sent before them."""
-        if recipient.redelivery_route is None:
-            while recipient.sent and recipient.sent[0].mark <= mark:
-                recipient.sent_bytes -= recipient.sent.popleft().size_bytes
-        else:
-            position = next((i for i, u in enumerate(recipient.sent) if u.mark == mark), None)
-            for _ in range(-1 if position is None else position + 1):
-                recipient.sent_bytes -= recipient.sent.popleft().size_bytes
+                self.tell_group_gap(stream, group)
 
     def validate(self) -> None:
         """Raise AssertionError where the state contradicts itself."""
@@ -527,17 +459,3 @@ class Sender:
                 assert stream.route is not None
                 assert not stream.laggards
                 assert not stream.groups
-
-
-def _was_sent_to(stream: SenderStream, recipient: Recipient) -> bool:
-    """Whether it was given anything of this stream, with its present pair."""
-    if recipient.consumer.group is not None:
-        return recipient.last_sent > 0
-    return recipient.first_sequence < stream.next_sequence
-
-
-def _trace(stream: SenderStream, recipient: Recipient) -> Trace | None:
-    if not _was_sent_to(stream, recipient):
-        return recipient.after  # it has not begun with this stream: what it has to have first is still the same
-    grouped = recipient.consumer.group is not None
-    return stream.number, recipient.last_sent if grouped else stream.next_sequence - 1

@@ -231,10 +231,6 @@ class SenderStream:
         """How far the slowest plain recipient has come."""
         return min((r.handled_mark for r in self.plain_recipients), default=self.published_bytes)
 
-    def waits_for_credit(self) -> bool:
-        """Whether a report of a laggard or of a group's member would change something."""
-        return bool(self.laggards) or any(m.sent for members in self.groups.values() for m in members)
-
     def refresh_limit(self) -> None:
         """Work out again how far the hot path may go."""
         special = self.groups or self.laggards or self.has_local_consumers or self.chunks

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.core import frames
 from echannel_ray.core.counting import add_up
+from echannel_ray.core.credit import Reception
 from echannel_ray.core.deliveries import LET_GO, Answered
 from echannel_ray.core.endpoint import (
     LOOK_SECONDS,
@@ -36,7 +37,6 @@ from echannel_ray.core.messages import (
     Release,
     Unsubscribe,
 )
-from echannel_ray.core.receiving import Reception
 from echannel_ray.core.streams import Recipient
 from echannel_ray.formats.packs import encode_pack
 from echannel_ray.formats.sealed import ORDINARY, Decoding

@@ -34,9 +34,9 @@ def move(bench: Bench, consumer: Consumer, former: SenderStream, new: SenderStre
     """As a producer's endpoint does it: traces first, and the new stream has a new flow. `others` stay."""
     turned = replace(consumer, turn=consumer.turn + 1)
     who = (consumer.endpoint, consumer.subscription)
-    trace = bench.sender.trace_of(former, *who)
+    trace = bench.sender.cutovers.trace_of(former, *who)
     bench.members(former, *others)
-    bench.sender._by_destinations.clear()
+    bench.sender.flow_to.clear()
     bench.version += 1
     bench.sender.membership_changed(new, (1, bench.version), [turned], after={who: trace} if trace else {})
     return turned
@@ -127,7 +127,7 @@ def test_there_and_back(bench: Bench, between: int) -> None:
     for i in range(between):
         bench.publish(two, f"b{i}")
     packs.append(bench.taken())
-    trace = bench.sender.trace_of(two, 2, 20)
+    trace = bench.sender.cutovers.trace_of(two, 2, 20)
     bench.members(two)
     bench.version += 1
     assert trace is not None
@@ -187,7 +187,7 @@ def test_a_closed_subscription_waits_for_nothing(bench: Bench) -> None:
     assert bench.arrive(*packs) == []
     bench.receivers[2].subscription_closed(20)
     assert bench.arrive(*packs) == []
-    assert not bench.receivers[2].waiting
+    assert not bench.receivers[2].cutovers.waiting
     assert bench.receivers[2].flows[frames.KEY.pack(1, packs[0][0].number)].received == packs[0][1]
 
 
@@ -201,9 +201,9 @@ def test_the_death_of_a_producer_ends_the_wait(bench: Bench) -> None:
     bench.publish(two, "b1")
     bench.exchange()
     receiver = bench.receivers[2]
-    assert receiver.waiting
+    assert receiver.cutovers.waiting
     receiver.endpoint_gone(1)
-    assert not receiver.waiting
+    assert not receiver.cutovers.waiting
     assert not receiver.streams
 
 
@@ -222,7 +222,7 @@ def test_a_producer_that_closes_behind_a_reset_leaves_nothing(bench: Bench, is_l
     assert seen(bench.arrive(*packs), 20) == ["a1"]
     assert not bench.receivers[2].streams
     assert not bench.receivers[2].routes
-    assert not bench.receivers[2]._left
+    assert not bench.receivers[2].cutovers._left
 
 
 def test_a_stream_that_ends_waits_like_its_events(bench: Bench) -> None:
@@ -240,7 +240,7 @@ def test_a_stream_that_ends_waits_like_its_events(bench: Bench) -> None:
     got = [each for packs in (last, early, late, early, last) for each in bench.arrive(*packs)]
     assert seen(got, 20) == ["a1", "b1"]
     assert not bench.receivers[2].streams
-    assert not bench.receivers[2].waiting
+    assert not bench.receivers[2].cutovers.waiting
 
 
 def test_relays_know_a_flow_until_the_next_is_used(bench: Bench) -> None:
@@ -266,9 +266,9 @@ def test_four_streams_that_change_places_do_not_wait_for_each_other(bench: Bench
     bench.publish(b, "b1")
     bench.publish(d, "d1")
     traces = {
-        (2, 20): bench.sender.trace_of(b, 2, 20),
-        (2, 21): bench.sender.trace_of(d, 2, 21),
-        (3, 30): bench.sender.trace_of(d, 3, 30),
+        (2, 20): bench.sender.cutovers.trace_of(b, 2, 20),
+        (2, 21): bench.sender.cutovers.trace_of(d, 2, 21),
+        (3, 30): bench.sender.cutovers.trace_of(d, 3, 30),
     }
     bench.version += 1
     after = {who: trace for who, trace in traces.items() if trace is not None}
@@ -290,7 +290,7 @@ def test_nobody_joins_a_flow_in_which_chunks_wait(bench: Bench) -> None:
     bench.publish(one, "a1")
     ((flow, _, _),) = bench.taken()
     one.chunks = 1
-    trace = bench.sender.trace_of(one, 2, 20)
+    trace = bench.sender.cutovers.trace_of(one, 2, 20)
     assert trace is not None
     bench.members(one)
     bench.version += 1

@@ -1,0 +1,103 @@
+"""Credit: how far consumers have handled what was published for them, at both ends.
+
+Rules:
+
+* A stream's marks count the bytes that it has published, and only grow. A consumer reports the mark up to which it has
+  handled; what lies between that and the last mark is what its window counts.
+* It reports each quarter of a window by itself, and at once when the producer wants to know of a mark that it has
+  reached. A report may be lost with a link: whoever waits for one asks again.
+* Recipients that share a route report marks alone. One with a route of its own (a laggard, a member of a group) has an
+  account of what it was sent, in the order of sending, which is that of handling; a report takes off what lies before
+  it. Events that are given to a member again have older marks than those sent before them: there the exact mark counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from echannel_ray.core.receiving import ReceivedStream
+    from echannel_ray.core.streams import Recipient, SenderStream
+
+
+# ---- at the endpoint that consumes ---------------------------------------------------------------------------------
+
+
+class Reception:
+    """One stream at one subscription."""
+
+    __slots__ = (
+        "credited_mark", "ends_at", "expected", "final", "grouped", "handled_mark", "stream", "subscription", "turn",
+        "wanted_mark",
+    )  # fmt: skip
+
+    def __init__(
+        self, stream: ReceivedStream, subscription: int, first_sequence: int, first_mark: int, turn: int
+    ) -> None:
+        self.stream = stream
+        self.subscription = subscription
+        self.turn = turn  # of the pair that gets what comes by the newest route
+        self.expected = first_sequence  # of a member of a group: behind the highest that it has seen
+        self.handled_mark = first_mark
+        self.credited_mark = first_mark
+        self.wanted_mark: int | None = None
+        self.grouped = False
+        self.final = False
+        self.ends_at: int | None = None  # nothing comes from this number on: the stream was closed, say
+
+    def handled(self, mark: int) -> bool:
+        """Everything up to `mark` was handled; True when that is to be reported now."""
+        if mark < self.handled_mark and not self.grouped:
+            mark = self.handled_mark  # a gap that was found out late
+        self.handled_mark = mark
+        wanted = self.wanted_mark
+        if wanted is not None and mark >= wanted:
+            return True
+        return mark - self.credited_mark >= self.stream.credit_bytes or mark < self.credited_mark
+
+    def credit(self) -> int:
+        """The mark to report now."""
+        self.credited_mark = self.handled_mark
+        if self.wanted_mark is not None and self.handled_mark >= self.wanted_mark:
+            self.wanted_mark = None
+        return self.handled_mark
+
+    def wanted(self, mark: int) -> int:
+        """The producer waits until `mark` is handled: the mark to report at once; another report follows then."""
+        self.wanted_mark = mark
+        return self.credit()
+
+
+# ---- at the endpoint that publishes --------------------------------------------------------------------------------
+
+
+def report(recipient: Recipient, mark: int) -> None:
+    """A recipient has handled everything up to a mark."""
+    recipient.handled_mark = max(recipient.handled_mark, mark)
+    if recipient.route is not None:
+        _take_off(recipient, mark)
+
+
+def _take_off(recipient: Recipient, mark: int) -> None:
+    sent = recipient.sent
+    if recipient.redelivery_route is None:
+        while sent and sent[0].mark <= mark:
+            recipient.sent_bytes -= sent.popleft().size_bytes
+    else:
+        position = next((i for i, unhandled in enumerate(sent) if unhandled.mark == mark), None)
+        for _ in range(-1 if position is None else position + 1):
+            recipient.sent_bytes -= sent.popleft().size_bytes
+
+
+def is_awaited(stream: SenderStream) -> bool:
+    """Whether a report of a laggard or of a group's member would change something: nobody blocks for it and asks."""
+    return bool(stream.laggards) or any(m.sent for members in stream.groups.values() for m in members)
+
+
+def unreported(stream: SenderStream) -> Iterator[tuple[Recipient, int]]:
+    """The recipients that have not reported all that they were sent, and the marks up to which they were sent it."""
+    for recipient in stream.recipients.values():
+        mark = recipient.sent[-1].mark if recipient.sent else stream.published_bytes
+        if recipient.handled_mark < mark or recipient.sent:
+            yield recipient, mark
