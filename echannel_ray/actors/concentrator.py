@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from echannel_ray import errors
 from echannel_ray.actors.bootstrap import ask, concentrator_name, describe_this_actor, name_server_name, ray_nodes
@@ -27,6 +27,7 @@ from echannel_ray.core import frames, messages
 from echannel_ray.core.messages import ConcentratorInfo, Directory, Push, Registrations, Unconfirmed
 from echannel_ray.core.naming import slot_of
 from echannel_ray.core.relay import Relay
+from echannel_ray.core.states import Life
 from echannel_ray.ids import WIRE_VERSION, node_number
 from echannel_ray.runtime.hub import Hub, HubLink
 from echannel_ray.transport import wire
@@ -50,6 +51,24 @@ _REQUEST_SECONDS = 3600.0
 _RECOVERY_SECONDS = 5.0
 _ACTIVE_SECONDS = 2.0
 
+_REFUSED: Final = ("refused", "refused, and said so")
+# The life of a concentrator.
+CONCENTRATOR_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
+    ("starting", "joined"): "serving",
+    ("starting", "refused"): "refused",  # by its credentials, say: an administrator can mend that
+    ("refused", "told"): "refused, and said so",
+    ("refused, and said so", "told"): "refused, and said so",
+    ("refused, and said so", "asked again"): "starting",
+    ("serving", "idle"): "retiring",
+    ("retiring", "needed"): "serving",
+    ("retiring", "withdraw"): "withdrawn",
+    **{(state, "drain"): "draining" for state in ("starting", *_REFUSED, "serving", "retiring", "draining")},
+    **{("draining", event): "draining" for event in ("joined", "refused", "told")},
+    ("draining", "withdraw"): "withdrawn",
+}
+# What others are told of it.
+_SHOWN: Final = {**dict.fromkeys(_REFUSED, "starting"), "retiring": "serving", "withdrawn": "draining"}
+
 
 class Concentrator:
     """The hub of its node: all endpoints of the node link to it; an actor, one per node and namespace."""
@@ -64,9 +83,9 @@ class Concentrator:
         self._loop = asyncio.get_event_loop()
         self._relay = Relay(self.node)
         self._hub = Hub(namespace, self.node, self._incarnation, self._relay, self)
-        self._serving = asyncio.Event()
+        self._life = Life(f"the concentrator of node {self.node:016x}", CONCENTRATOR_TRANSITIONS, "starting")
+        self._serving = asyncio.Event()  # or it is known why not
         self._failure: errors.EChannelError | None = None
-        self._failure_is_told = False
         self._recovered = asyncio.Event()
         self.storage = Storage(namespace, self.node)
         self._registry = Registry(self.node)
@@ -83,7 +102,6 @@ class Concentrator:
         self._metrics: Metrics | None = None  # none where they are switched off
         # Somebody has asked for it, and may take long to link up on a busy machine.
         self._idle_since = time.monotonic() + LINGER_SECONDS
-        self._retiring = False
         self._draining = Draining(self, self._withdraw)
         self._unreported: set[int] = set()  # endpoints that have gone, which not all managers know yet
         answers: dict[str, Callable[..., Awaitable[Any]]] = {"health": self.health, "drain": self.drain}
@@ -97,6 +115,7 @@ class Concentrator:
             await self._begin()
         except errors.EChannelError as error:
             self._failure = error  # whoever waits for `ready` is told
+            self._life.become("refused")
             self._serving.set()
         except Exception:
             # Ray starts this actor again. One that answered and did nothing would stay.
@@ -116,6 +135,7 @@ class Concentrator:
         peers = await self._join(self._wallet)
         self._listeners.append(peers)
         self._hub.post(partial(self._hub.add_listener, peers))
+        self._life.become("joined")
         self._serving.set()
         self._in_background(self._watch())
         self._in_background(self._watch_credentials(self._wallet))
@@ -293,14 +313,15 @@ class Concentrator:
 
     async def ready(self) -> str:
         """Answered when endpoints can link up and their requests are answered: where its socket is."""
-        if self._failure_is_told:
+        if self._life.state == "refused, and said so":
             # Who asks again may have mended it.
-            self._failure, self._failure_is_told = None, False
+            self._failure = None
+            self._life.become("asked again")
             self._serving.clear()
             self._in_background(self._start())
         await self._serving.wait()
         if self._failure is not None:
-            self._failure_is_told = True
+            self._life.become("told")
             raise self._failure
         return self._directory_path.socket_path(SOCKET_NAME)
 
@@ -396,12 +417,12 @@ class Concentrator:
 
     @property
     def _state(self) -> str:
-        if self._draining.has_begun:
-            return "draining"
-        return "serving" if self._serving.is_set() and self._failure is None else "starting"
+        return _SHOWN.get(self._life.state, self._life.state)
 
     async def drain(self, seconds: float) -> list[int]:
         """The node is to be removed: have its processes leave within this time, and withdraw. See `Draining`."""
+        if self._life.state != "withdrawn":
+            self._life.become("drain")
         return await self._draining.begin(seconds)
 
     def endpoints_here(self) -> set[int]:
@@ -414,7 +435,7 @@ class Concentrator:
         return self._pids.get(endpoint, 0)
 
     def _door_answered(self, question: str) -> None:
-        if question == "drain" and self._draining.has_ended:
+        if question == "drain" and self._life.state == "withdrawn":
             self._loop.call_soon_threadsafe(self._in_background, self._retire_soon())
 
     async def wire_version(self) -> int:
@@ -449,9 +470,11 @@ class Concentrator:
         """End for good, if no endpoint has come meanwhile."""
         import ray
 
-        if not self._draining.has_ended:
-            if self._relay.endpoints or self._relay.expected or self._draining.has_begun:
-                self._retiring = False
+        if self._life.state == "draining":
+            return
+        if self._life.state == "retiring":
+            if self._relay.endpoints or self._relay.expected:
+                self._life.become("needed")
                 return
             # Without a farewell: whoever has linked up in this moment makes a successor.
             await self._withdraw(b"")
@@ -459,6 +482,7 @@ class Concentrator:
 
     async def _withdraw(self, farewell: bytes) -> None:
         """Be none of the namespace's concentrators any more."""
+        self._life.become("withdraw")
         await self._close(farewell)
         await self._ask_name_server("leave", self.node, self._incarnation)
 
@@ -486,8 +510,8 @@ class Concentrator:
                 self._in_background(self._tell_active(active))
         if self._relay.endpoints or self._relay.expected:
             self._idle_since = now
-        elif now - self._idle_since > self._linger_seconds and not self._retiring:
-            self._retiring = True
+        elif now - self._idle_since > self._linger_seconds and self._life.state == "serving":
+            self._life.become("idle")
             self._in_background(self._retire_soon())
 
     async def _tell_active(self, channels: list[str]) -> None:

@@ -34,16 +34,6 @@ class Draining:
         self._task: asyncio.Task[list[int]] | None = None
         self._told: set[int] = set()
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether the node is to be removed."""
-        return self._task is not None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the concentrator has retired, but for its process."""
-        return self._task is not None and self._task.done()
-
     async def begin(self, seconds: float) -> list[int]:
         """Have every process of the node leave, and its logs be read, and retire; within this time.
 

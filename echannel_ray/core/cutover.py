@@ -49,9 +49,9 @@ class SenderCutovers:
 
     def _send_what_is_kept(self, stream: SenderStream, recipient: Recipient) -> None:
         group = recipient.consumer.group
-        if recipient.lagging:
+        if recipient.is_lagging:
             self._sender.laggards.send_all(stream, recipient)
-        elif group is not None and stream.groups[group] == [recipient] and not recipient.leaving:
+        elif group is not None and stream.groups[group] == [recipient] and not recipient.is_leaving:
             for unhandled in stream.undelivered.pop(group, ()):
                 self._sender.give(stream, recipient, unhandled)
             self._sender.tell_group_gap(stream, group)
@@ -68,7 +68,7 @@ class SenderCutovers:
             known.consumer = consumer
             known.after = after
             known.last_sent = 0
-            known.leaving = False
+            known.become("listed")
             self._sender.give_own_route(known)
 
     def route_left(self, stream: SenderStream, route: Route | None) -> None:

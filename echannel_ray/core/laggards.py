@@ -29,7 +29,7 @@ class Laggards:
 
     def begin(self, stream: SenderStream, recipient: Recipient) -> None:
         """Its window is full: from here on it is served apart from the others."""
-        recipient.lagging = True
+        recipient.become("window full")
         recipient.left_mark = stream.published_bytes
         # Its `first_sequence` stays: what the plain route carried may be lost, and has to arrive before what comes now.
         self._sender.give_own_route(recipient)
@@ -87,7 +87,7 @@ class Laggards:
                 return  # and go on when it has left: see `large_event_left`
         if not recipient.backlog and not recipient.sent and recipient.outstanding_bytes == 0:
             self._sender.settle(stream)
-            recipient.lagging = False
+            recipient.become("caught up")
             recipient.handled_mark = recipient.left_mark = stream.published_bytes
             stream.laggards.remove(recipient)
             self._sender.leave_own_routes(stream, recipient)

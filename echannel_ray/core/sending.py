@@ -127,7 +127,7 @@ class Sender:
         for key in [key for key in stream.recipients if key not in wanted]:
             recipient = stream.recipients[key]
             if recipient.consumer.group is not None:
-                recipient.leaving = True  # until it reports what it has handled, or is gone
+                recipient.become("not listed")
                 if not recipient.sent:
                     self.drop(stream, recipient)
             else:
@@ -137,7 +137,8 @@ class Sender:
             if known is None:
                 self.take_up(stream, consumer, after.get(key))
             elif known.consumer.turn == consumer.turn:
-                known.leaving = False  # a manager that was restarted may have listed it late
+                if known.consumer.group is not None:
+                    known.become("listed")
             else:
                 self.cutovers.replace_pair(stream, known, consumer, after.get(key))
         self.reroute(stream)
@@ -174,6 +175,7 @@ class Sender:
     def drop(self, stream: SenderStream, recipient: Recipient) -> None:
         """Forget a recipient; what a member of a group had not handled goes to the others."""
         del stream.recipients[recipient.endpoint, recipient.subscription]
+        recipient.become("dropped")
         if recipient in stream.laggards:
             stream.laggards.remove(recipient)
         group = recipient.consumer.group
@@ -193,7 +195,7 @@ class Sender:
 
     def reroute(self, stream: SenderStream) -> None:
         """Give the stream the route that its plain recipients need now."""
-        plain = [r for r in stream.recipients.values() if r.consumer.group is None and not r.lagging]
+        plain = [r for r in stream.recipients.values() if r.consumer.group is None and not r.is_lagging]
         if plain != stream.plain_recipients:
             self._leave(stream, stream.route)
             stream.route = self._make_route(plain) if plain else None
@@ -314,7 +316,7 @@ class Sender:
                 stream.drop(FOR_GROUP)
                 self._note_group_gap(stream, name, sequence, sequence, mark)
                 dropped = True
-            elif any(not member.leaving for member in stream.groups[name]):
+            elif any(not member.is_leaving for member in stream.groups[name]):
                 self.tell_group_gap(stream, name)
                 self._to_group(stream, name, Unhandled(mark, size_bytes, sequence, kind, event, False))
         stream.refresh_limit()
@@ -344,7 +346,7 @@ class Sender:
         for recipient in stream.laggards:
             self.laggards.offer(stream, recipient, Unhandled(mark, 0, first, GAP, last, False))
         for name in stream.groups:
-            if any(not member.leaving for member in stream.groups[name]):
+            if any(not member.is_leaving for member in stream.groups[name]):
                 self._note_group_gap(stream, name, first, last, mark)
             # Where nothing is under way no credit will come, with which a group is told of its gaps.
             if any(member.outstanding_bytes <= stream.window_bytes // 2 for member in stream.groups[name]):
@@ -355,7 +357,7 @@ class Sender:
     # ---- groups ----
 
     def _to_group(self, stream: SenderStream, name: str, unhandled: Unhandled) -> bool:
-        members = [m for m in stream.groups.get(name, ()) if not m.leaving]
+        members = [m for m in stream.groups.get(name, ()) if not m.is_leaving]
         if not members:
             stream.undelivered.setdefault(name, deque()).append(unhandled)
             return False
@@ -406,7 +408,7 @@ class Sender:
     def redistribute(self, stream: SenderStream, name: str) -> None:
         """Give what a member had not handled to others, as far as they have room."""
         waiting = stream.undelivered.get(name)
-        while waiting and any(not m.leaving for m in stream.groups.get(name, ())):
+        while waiting and any(not m.is_leaving for m in stream.groups.get(name, ())):
             if not self._to_group(stream, name, waiting[0]):
                 return
             waiting.popleft()
@@ -430,11 +432,11 @@ class Sender:
         if recipient.route is None:
             stream.refresh_limit()
             return
-        if recipient.lagging:
+        if recipient.is_lagging:
             self.laggards.pump(stream, recipient)
         group = recipient.consumer.group
         if group is not None:
-            if final or (recipient.leaving and not recipient.sent):
+            if final or (recipient.is_leaving and not recipient.sent):
                 self.drop(stream, recipient)
                 stream.refresh_limit()
             self.redistribute(stream, group)
@@ -451,8 +453,8 @@ class Sender:
                 assert recipient.sent_bytes == sum(u.size_bytes for u in recipient.sent)
                 assert recipient.backlog_bytes == sum(u.size_bytes for u in recipient.backlog)
                 assert recipient.handled_mark <= stream.published_bytes
-                assert (recipient in stream.laggards) == recipient.lagging
-                assert (recipient.route is not None) == (recipient.lagging or recipient.consumer.group is not None)
+                assert (recipient in stream.laggards) == recipient.is_lagging
+                assert (recipient.route is not None) == (recipient.is_lagging or recipient.consumer.group is not None)
                 assert recipient.after is None or recipient.after[1] > 0
             assert all(members for members in stream.groups.values())
             if stream.limit_bytes != NEVER:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from echannel_ray.core.flows import FlowSender
 from echannel_ray.core.gathering import Gather
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.packing import Packing, Policy, policy_of
+from echannel_ray.core.states import next_state
 from echannel_ray.core.windows import CONSUMER, DROP_LONGEST_WAITING, ON_FULL
 
 NEVER = -1
@@ -26,6 +27,19 @@ FOR_GROUP = "group"
 BY_MODULATOR, BY_TIMER = "modulator", "timer"
 # The bounds of a retained channel were past them before they were read.
 RETENTION = "retention"
+
+
+# The life of a recipient. One that shares the stream's route is plain; the others have a route of their own.
+PLAIN, LAGGING, MEMBER, LEAVING, GONE = "plain", "lagging", "a member", "leaving", "gone"
+RECIPIENT_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
+    (PLAIN, "window full"): LAGGING,  # where the policy drops
+    (LAGGING, "caught up"): PLAIN,
+    (MEMBER, "not listed"): LEAVING,  # until it has reported what it has handled, or is gone
+    (LEAVING, "not listed"): LEAVING,
+    (LEAVING, "listed"): MEMBER,  # a manager that was restarted may have listed it late
+    (MEMBER, "listed"): MEMBER,
+    **{(state, "dropped"): GONE for state in (PLAIN, LAGGING, MEMBER, LEAVING)},
+}
 
 
 class Unhandled:
@@ -80,8 +94,8 @@ class Recipient:
 
     __slots__ = (
         "after", "backlog", "backlog_bytes", "consumer", "dropped", "endpoint", "first_mark", "first_sequence", "gap",
-        "handled_mark", "lagging", "last_sent", "leaving", "left_mark", "node", "redelivery_route", "route", "sent",
-        "sent_bytes", "subscription",
+        "handled_mark", "last_sent", "left_mark", "node", "redelivery_route", "route", "sent", "sent_bytes", "state",
+        "subscription",
     )  # fmt: skip
 
     def __init__(self, consumer: Consumer, first_sequence: int, mark: int, after: Trace | None = None) -> None:
@@ -101,13 +115,27 @@ class Recipient:
         self.sent: deque[Unhandled] = deque()
         self.sent_bytes = 0
         self.last_sent = 0  # the highest sequence that this member of a group was given, with its present pair
-        self.leaving = False
-        self.lagging = False
+        self.state = PLAIN if consumer.group is None else MEMBER
         self.left_mark = mark  # what was sent by the plain route, when it began to lag
         self.backlog: deque[Unhandled] = deque()
         self.backlog_bytes = 0
         self.gap: tuple[int, int, int] | None = None  # first, last, mark: dropped, and not yet told
         self.dropped = 0
+
+    def become(self, event: str) -> None:
+        """Something happens to it: see `RECIPIENT_TRANSITIONS`."""
+        what = f"recipient {self.endpoint:016x}.{self.subscription}"
+        self.state = next_state(RECIPIENT_TRANSITIONS, what, self.state, event)
+
+    @property
+    def is_lagging(self) -> bool:
+        """Whether it is served apart from the others until it has caught up."""
+        return self.state == LAGGING
+
+    @property
+    def is_leaving(self) -> bool:
+        """Of a group's member: whether it gets nothing more, and its last word is awaited."""
+        return self.state == LEAVING
 
     @property
     def outstanding_bytes(self) -> int:

@@ -92,7 +92,7 @@ def full_recipients(stream: SenderStream, size_bytes: int) -> list[Recipient]:
 
 def group_has_room(stream: SenderStream, name: str, size_bytes: int) -> bool:
     """Whether a member of the group has room."""
-    members = [member for member in stream.groups[name] if not member.leaving]
+    members = [member for member in stream.groups[name] if not member.is_leaving]
     if not members:
         return True  # only members that leave: nobody is to get it
     if stream.undelivered.get(name):

@@ -256,7 +256,7 @@ class Branches:
         places: dict[tuple[int, int], tuple[str, int]] = {}
         for key, outlet in self._outlets().items():
             for each, recipient in outlet.stream.recipients.items():
-                if not recipient.leaving:
+                if not recipient.is_leaving:
                     places[each] = (key, recipient.consumer.turn)
             for mailbox in outlet.local:
                 places[self._endpoint.id, mailbox.number] = (key, outlet.turns.get(mailbox.number, 0))

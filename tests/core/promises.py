@@ -152,7 +152,7 @@ def _check_nothing_kept(world: World) -> None:
                 assert len(answers) == count, f"e{endpoint.number}: delivery {number} has {answers} of {count} answers"
             assert not published.stream.undelivered
             for recipient in published.stream.recipients.values():
-                assert not recipient.leaving
+                assert not recipient.is_leaving
                 assert not recipient.gap
                 assert not recipient.backlog
                 assert not (recipient.sent and recipient.consumer.group)

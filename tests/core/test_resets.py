@@ -336,7 +336,7 @@ def test_the_only_member_of_a_group_takes_its_work_along(bench: Bench) -> None:
     got += bench.exchange()
     assert seen(got, 20) == [0, 2, 1, 3, "b1"]
     assert turns(got, 20)[-1] == 1
-    assert one.recipients[2, 20].leaving
+    assert one.recipients[2, 20].is_leaving
     for each in got:
         answer = bench.receivers[2].credit_wanted(1, each.reception.stream.number, 20, each.mark)
         each.reception.handled(each.mark)

@@ -203,7 +203,7 @@ def test_a_member_that_closes_says_how_far_it_came(bench: Bench) -> None:
     (reception,) = bench.receivers[2].subscription_closed(20)
     assert reception.grouped
     bench.members(stream, second)
-    assert stream.recipients[2, 20].leaving  # its last word is awaited
+    assert stream.recipients[2, 20].is_leaving  # its last word is awaited
     assert bench.receivers[2].credit_wanted(1, stream.number, 20, 99) == (10, True)
     bench.sender.credited(stream, 2, 20, 10, final=True)
     again = bench.exchange()
@@ -218,7 +218,7 @@ def test_a_member_that_was_left_out_for_a_moment_is_a_member(bench: Bench) -> No
     bench.publish(stream, "a1")
     bench.members(stream)
     bench.members(stream, member)
-    assert not stream.recipients[2, 20].leaving
+    assert not stream.recipients[2, 20].is_leaving
     bench.publish(stream, "a2")
     assert seen(bench.exchange(), 20) == ["a1", "a2"]
 
