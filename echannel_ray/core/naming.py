@@ -16,7 +16,7 @@ from echannel_ray.core.messages import ConcentratorInfo, Definition, Directory
 MAX_REMEMBERED_DELETIONS = 10_000
 
 # The life of a concentrator's entry: all its changes. Which reports are news, and so make one, is decided before.
-CONCENTRATOR_TRANSITIONS: dict[tuple[str, str], str] = {
+LISTING_TRANSITIONS: dict[tuple[str, str], str] = {
     ("absent", "joined"): "present",
     ("absent", "left"): "left",
     ("present", "joined"): "present",  # counts with a higher incarnation
@@ -86,7 +86,7 @@ class NameBook:
 
     def _enter(self, node: int, event: str, entry: ConcentratorInfo | int) -> None:
         """Put a node's entry where the table says that the event takes it."""
-        state = CONCENTRATOR_TRANSITIONS[self.state(node), event]
+        state = LISTING_TRANSITIONS[self.state(node), event]
         self._concentrators.pop(node, None)
         self._left.pop(node, None)
         if state == "present":

@@ -10,7 +10,7 @@ import pytest
 from echannel_ray.actors.channel_manager import MANAGER_TRANSITIONS
 from echannel_ray.actors.concentrator import CONCENTRATOR_TRANSITIONS
 from echannel_ray.core.membership import CHANNEL_TRANSITIONS
-from echannel_ray.core.naming import CONCENTRATOR_TRANSITIONS as LISTED_CONCENTRATOR_TRANSITIONS
+from echannel_ray.core.naming import LISTING_TRANSITIONS
 from echannel_ray.core.states import IllegalTransition, Life, next_state
 from echannel_ray.core.streams import RECIPIENT_TRANSITIONS
 
@@ -18,7 +18,7 @@ TABLES = {
     "recipient": (RECIPIENT_TRANSITIONS, {"plain", "a member"}),
     "concentrator": (CONCENTRATOR_TRANSITIONS, {"starting"}),
     "channel": (CHANNEL_TRANSITIONS, {"absent"}),
-    "listed concentrator": (LISTED_CONCENTRATOR_TRANSITIONS, {"absent"}),
+    "listed concentrator": (LISTING_TRANSITIONS, {"absent"}),
     "manager": (MANAGER_TRANSITIONS, {"rebuilding"}),
 }
 
