@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echannel_ray.core.messages import ConcentratorInfo, Definition
-from echannel_ray.core.naming import CONCENTRATOR_TRANSITIONS, NameBook, slot_of
+from echannel_ray.core.naming import LISTING_TRANSITIONS, NameBook, slot_of
 
 
 def info(node: int, incarnation: int = 1) -> ConcentratorInfo:
@@ -96,7 +96,7 @@ def test_concentrators_follow_their_table_and_versions_rise(events):
     for event, node, incarnation in events:
         before, directory = names.state(node), names.directory()
         news = names.joined(info(node, incarnation)) if event == "joined" else names.left(node, incarnation)
-        assert names.state(node) in (before, CONCENTRATOR_TRANSITIONS[before, event])
+        assert names.state(node) in (before, LISTING_TRANSITIONS[before, event])
         assert (names.directory().version > directory.version) == news
         assert (names.directory().concentrators != directory.concentrators) == news
         names.validate()
