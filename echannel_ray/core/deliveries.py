@@ -104,7 +104,8 @@ class Deliveries:
         self._answers[endpoint, number, subscription] = outcome
         if len(self._answers) > MAX_KEPT_ANSWERS:
             del self._answers[next(iter(self._answers))]
-        return self._result(node, endpoint, number, subscription, outcome)
+        fixed = frames.RESULT_FIXED.pack(node, endpoint, number, self._endpoint, subscription)
+        return frames.frame(frames.RESULT, fixed + outcome)
 
     def answer_again(
         self, node: int, endpoint: int, number: int, subscription: int, open_ones: Container[int]
@@ -115,11 +116,7 @@ class Deliveries:
             if subscription in open_ones:
                 return None  # its handler is at work
             outcome = LET_GO
-        return self._result(node, endpoint, number, subscription, outcome)
-
-    def _result(self, node: int, endpoint: int, number: int, subscription: int, outcome: bytes) -> bytes:
-        fixed = frames.RESULT_FIXED.pack(node, endpoint, number, self._endpoint, subscription)
-        return frames.frame(frames.RESULT, fixed + outcome)
+        return self.answer(node, endpoint, number, subscription, outcome)
 
 
 def expect(awaited: Awaited, who: Iterable[tuple[int, int, int]], now: float) -> None:

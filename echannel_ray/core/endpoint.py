@@ -8,7 +8,7 @@ Theory of operation:
   `instructions`, in order, for the shell to carry out as soon as the call has returned.
 * Packs come in two steps, since events are decoded in between (which may run code of their classes, so the shell holds
   no lock then): `next_pack` says whether one is the next of its flow, `pack_received` takes it in as it was decoded.
-* What leaves lies in `departed` until the shell has said what it cost (`Departed.cost`): packing policies want to know.
+* When packs have left, the shell says what that cost (`left`): packing policies want to know.
 
 The endpoint that runs in each process and the one of the simulated networks are this class, and both link to `Relay`s.
 """
@@ -24,8 +24,8 @@ from echannel_ray.core.chunking import WaitingPack, WaitingPacks
 from echannel_ray.core.credit import Reception
 from echannel_ray.core.deliveries import Answered, Awaited, Deliveries, expect
 from echannel_ray.core.flows import FlowReceiver, FlowSender, SentPack
-from echannel_ray.core.frames import CHUNK_BYTES, Buffer
-from echannel_ray.core.gathering import Columns, Gather, Pack
+from echannel_ray.core.frames import CHUNK_BYTES, KEY_BYTES, Buffer
+from echannel_ray.core.gathering import Columns, Gather
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.packing import Policy
 from echannel_ray.core.receiving import Delivered, Receiver
@@ -44,7 +44,7 @@ LOOK_SECONDS = 0.05
 # asked now and then.
 ASK_FOR_CREDIT_SECONDS = 0.25
 NEVER = float("inf")
-NOT_NUMBERED = 0
+_NUMBER_FROM = frames.NUMBER.unpack_from
 
 Encode = Callable[[Columns, int, float], list[Buffer]]  # columns, bytes of their events, seconds that the first waited
 
@@ -84,19 +84,6 @@ class PathRestored(NamedTuple):
 Instruction = Acknowledged | Credited | LargeEventLeft | EndpointGone | PathRestored | Answered
 
 
-class Departed(NamedTuple):
-    """A pack that has left, as the packing policies of its link will want to know."""
-
-    gather: Gather
-    events: int
-    gathered_bytes: int
-    due_by: Policy | None
-
-    def cost(self, now: float, seconds: float) -> None:
-        """The sending thread was busy with it for so long."""
-        self.gather.left(now, self.events, self.gathered_bytes, seconds, self.due_by)
-
-
 class EndpointCore:
     """One per process and namespace."""
 
@@ -116,6 +103,8 @@ class EndpointCore:
         self.endpoint = endpoint
         self.sender = sender = Sender(node, endpoint, clock_offset_seconds)
         self.receiver = Receiver(node, endpoint, ack_bytes)
+        # A pack of which `next_pack` gave the flow was decoded: what is to be handed to which subscription.
+        self.pack_received = self.receiver.pack_received
         # What needs nothing but the sender, without a call in between.
         self.open_stream, self.close_stream = sender.open_stream, sender.close_stream
         self.trace_of = sender.cutovers.trace_of
@@ -125,13 +114,14 @@ class EndpointCore:
         self.deliveries = Deliveries(node, endpoint)
         self.out: deque[Buffer] = deque()
         self.instructions: deque[Instruction] = deque()
-        self.departed: list[Departed] = []
+        self._departed: list[
+            tuple[Gather, int, int, Policy | None]
+        ] = []  # gather, events, their bytes, what made it due
         self.packs_sent = 0
         self._encode = encode
         self._chunk_bytes = chunk_bytes
         self._flow_window_bytes = flow_window_bytes
         self._waiting: dict[FlowSender, WaitingPacks] = {}  # chunks, until their flow has room
-        self._to_acknowledge: dict[FlowReceiver, None] = {}  # at once, not at the next tick
         self._due_acks = 0.0
         self._due_look = 0.0
         self._due_credit = 0.0
@@ -161,25 +151,21 @@ class EndpointCore:
 
     # ---- what comes in: packs ----
 
-    def next_pack(self, body: memoryview) -> FlowReceiver | None:
-        """A pack has come in: its flow, where it is the next one of that and to be decoded; else it is dealt with."""
-        key = bytes(body[: frames.KEY_BYTES])
+    def next_pack(self, view: memoryview, start: int) -> FlowReceiver | None:
+        """A pack has come in, whose body starts there: its flow, where it is the next one of that and to be decoded; else
+        it is dealt with.
+        """
+        behind = start + KEY_BYTES
+        key = bytes(view[start:behind])
         flow = self.receiver.flows.get(key)
         if flow is None:
             self.out.append(frames.frame(frames.UNKNOWN_FLOW, key))
             return None
-        (number,) = frames.NUMBER.unpack_from(body, frames.KEY_BYTES)
-        if not flow.is_next(number):
-            self._to_acknowledge[flow] = None
-            return None
-        return flow
-
-    def pack_received(self, flow: FlowReceiver, pack: Pack, size_bytes: int) -> list[Delivered]:
-        """The next pack of a flow was decoded: what is to be handed to which subscription."""
-        delivered = self.receiver.pack_received(flow, pack, size_bytes)
-        if flow.ack_wanted:
-            self._to_acknowledge[flow] = None
-        return delivered or []
+        (number,) = _NUMBER_FROM(view, behind)
+        if number == flow.received + 1 or flow.is_next(number):
+            return flow
+        self.receiver.to_acknowledge[flow] = None
+        return None
 
     def chunk_received(self, flow: FlowReceiver, data: memoryview) -> tuple[list[Delivered], int, bytes] | None:
         """The next pack of a flow is a chunk: with the last one, who gets the event, its kind, and its bytes.
@@ -190,8 +176,6 @@ class EndpointCore:
             raise ValueError("a chunk is shorter than its head")
         fixed = frames.CHUNK_FIXED.unpack_from(data)
         taken = self.receiver.chunk_received(flow, fixed, data[frames.CHUNK_FIXED.size :])
-        if flow.ack_wanted:
-            self._to_acknowledge[flow] = None
         return None if taken is None else (taken[0], fixed[3], taken[1])
 
     def pack_unreadable(self, flow: FlowReceiver, received_before: int, size_bytes: int) -> None:
@@ -202,13 +186,13 @@ class EndpointCore:
     @property
     def wants_to_acknowledge(self) -> bool:
         """Whether `acknowledge_wanted` has something to do."""
-        return bool(self._to_acknowledge)
+        return bool(self.receiver.to_acknowledge)
 
     def acknowledge_wanted(self) -> None:
         """What was read is taken in: acknowledge what must not wait for a tick."""
-        for flow in self._to_acknowledge:
+        wanted, self.receiver.to_acknowledge = self.receiver.to_acknowledge, {}
+        for flow in wanted:
             self._acknowledge(flow)
-        self._to_acknowledge.clear()
 
     def _acknowledge(self, flow: FlowReceiver) -> None:
         self.out.append(frames.ack(flow.endpoint, flow.flow, flow.acknowledge(), self.node))
@@ -372,16 +356,22 @@ class EndpointCore:
         return True
 
     def deliver(self, awaited: Awaited, stream: SenderStream, sequence: int, now: float) -> list[Recipient]:
-        """The event of this number, which was just published, leaves at once, and those who get it have to answer.
-
-        What was appended for plain recipients has no number yet. Who has to answer.
-        """
+        """The event of this number, which was just published, leaves at once. Who gets it, and has to answer."""
         reached = [r for r in stream.recipients.values() if r.route is None or r.was_last_sent(sequence)]
         expect(awaited, [(r.node, r.endpoint, r.subscription) for r in reached], now)
         routes = {r.route or stream.route for r in reached}
         for flow in {route.flow for route in routes if route is not None}:
             self.flush(flow, now, awaited.number)
         return reached
+
+    def deliver_appended(self, awaited: Awaited, stream: SenderStream, now: float) -> None:
+        """As `deliver`, of an event that was just appended for plain recipients."""
+        route = stream.route
+        assert route is not None
+        awaited.asked_at = now
+        for recipient in route.recipients:
+            awaited.waiting[recipient.endpoint, recipient.subscription] = recipient.node
+        self.flush(route.flow, now, awaited.number)
 
     # ---- consumers ----
 
@@ -451,7 +441,7 @@ class EndpointCore:
         # What a member that died had not handled, say, may be much more than a pack.
         gathered_bytes = gather.gathered_bytes
         is_usual = not gather.has_large and gathered_bytes < 2 * frames.MAX_PACK_BYTES
-        self.departed.append(Departed(gather, len(gather.events), gathered_bytes, gather.due_by))
+        self._departed.append((gather, len(gather.events), gathered_bytes, gather.due_by))
         columns = gather.take(delivery)
         if not is_usual:
             self._send_in_pieces(flow, columns, now)
@@ -459,6 +449,20 @@ class EndpointCore:
         body = self._encode(columns, gathered_bytes, waited)
         if flow not in self._waiting or not self._hold(flow, columns, body):
             self._count(flow, columns, self._pack(flow, body, 0, now))
+
+    @property
+    def is_eventful(self) -> bool:
+        """Whether the shell has something to do: say what packs have cost, or carry out instructions."""
+        return bool(self._departed or self.instructions)
+
+    def left(self, now: float, seconds: float, seconds_each: float) -> None:
+        """To send what has left since the last call took the sending thread so long, and `seconds_each` to write it."""
+        departed = self._departed
+        if departed:
+            each_seconds = seconds / len(departed) + seconds_each
+            for gather, events, size_bytes, due_by in departed:
+                gather.left(now, events, size_bytes, each_seconds, due_by)
+            departed.clear()
 
     def flush_all(self, now: float) -> None:
         """Send everything that was gathered, the oldest first: before a stream changes its route."""
@@ -490,6 +494,12 @@ class EndpointCore:
     def _count(self, flow: FlowSender, columns: Columns, size_bytes: int) -> None:
         """For the statistics: each stream's share of a pack."""
         streams = self.sender.gathers[flow.number].stream_of_route
+        if len(columns.streams) == 1:
+            stream = streams.get(columns.streams[0])
+            if stream is not None:
+                stream.packs += 1
+                stream.bytes_between_nodes += size_bytes * self._crossings(flow)
+            return
         share_bytes = size_bytes * self._crossings(flow) // (sum(columns.counts) or 1)
         for route, count in zip(columns.streams, columns.counts, strict=True):
             stream = streams.get(route)

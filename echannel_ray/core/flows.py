@@ -152,7 +152,7 @@ class FlowReceiver:
     """One flow at one of its destinations."""
 
     __slots__ = (
-        "ack_wanted", "discarded", "endpoint", "flow", "has_skipped", "node", "received", "refusals", "repeated",
+        "discarded", "endpoint", "flow", "has_skipped", "node", "received", "refusals", "repeated",
         "unacked_bytes",
     )  # fmt: skip
 
@@ -162,7 +162,6 @@ class FlowReceiver:
         self.flow = flow
         self.received = 0
         self.unacked_bytes = 0
-        self.ack_wanted = False
         self.repeated = 0
         self.discarded = 0
         self.refusals = 0  # how often the next pack came before what its streams wait for
@@ -192,5 +191,4 @@ class FlowReceiver:
     def acknowledge(self) -> int:
         """The number to acknowledge now."""
         self.unacked_bytes = 0
-        self.ack_wanted = False
         return self.received

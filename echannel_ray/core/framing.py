@@ -24,6 +24,7 @@ from echannel_ray.core.frames import (
     check_header,
 )
 
+_HEADER_FROM = HEADER.unpack_from
 Found = tuple[int, int, int, int]  # type, flags, and where the body starts and stops
 
 
@@ -46,11 +47,10 @@ class Framer:
 
     def frames(self, buffer: bytes | bytearray, end: int) -> Iterator[Found]:
         """The whole frames in `buffer[:end]`, in order."""
-        unpack = HEADER.unpack_from
         position = 0
         self.needed_bytes = HEADER_BYTES
         while end - position >= HEADER_BYTES:
-            length, kind, flags, magic = unpack(buffer, position)
+            length, kind, flags, magic = _HEADER_FROM(buffer, position)
             # One that is too long for its type is refused like one that is too short.
             if magic != MAGIC or not LEAST_BODY[kind] <= length <= MOST_BODY[kind] or length > self.max_bytes:
                 check_header(length, kind, magic, self.max_bytes)
@@ -61,4 +61,4 @@ class Framer:
                 break
             yield kind, flags, body, following
             position = following
-        self.rest = buffer[position:end]
+        self.rest = buffer[position:end] if position < end else b""

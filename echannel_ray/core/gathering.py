@@ -259,9 +259,10 @@ class Gather:
     def take(self, delivery: int = 0) -> Columns:
         """Everything gathered, which leaves as one pack; the next one begins empty."""
         self.settle()
-        for number in self._left_before:
-            self.stream_of_route.pop(number, None)
-        self._left_before, self._left_now = self._left_now, []
+        if self._left_before or self._left_now:
+            for number in self._left_before:
+                self.stream_of_route.pop(number, None)
+            self._left_before, self._left_now = self._left_now, []
         kinds, tokens = as_wire(self.kinds, self.counts)
         columns = Columns(
             self.control, self.streams, self.firsts, self.counts, self.marks, kinds, delivery, self.events, 0.0, tokens

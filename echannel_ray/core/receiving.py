@@ -112,6 +112,7 @@ class Receiver:
         self.endpoint = endpoint
         self.ack_bytes = ack_bytes
         self.flows: dict[bytes, FlowReceiver] = {}
+        self.to_acknowledge: dict[FlowReceiver, None] = {}  # at once, not at the next tick
         self.routes: dict[tuple[int, int], WireRoute] = {}  # (endpoint, wire number)
         self.cutovers = ReceiverCutovers(self)
         self.streams: dict[tuple[int, int], ReceivedStream] = {}  # (endpoint, stream)
@@ -164,8 +165,8 @@ class Receiver:
 
     # ---- packs ----
 
-    def pack_received(self, flow: FlowReceiver, pack: Pack, size_bytes: int) -> list[Delivered] | None:
-        """Take the next pack of a flow in: what is to be handed to which subscription; None where it is refused, since
+    def pack_received(self, flow: FlowReceiver, pack: Pack, size_bytes: int) -> list[Delivered]:
+        """Take the next pack of a flow in: what is to be handed to which subscription. Nothing where it is refused, since
         its streams wait for something else first.
         """
         if len(pack.streams) == 1 and not pack.control:
@@ -196,10 +197,10 @@ class Receiver:
         if (is_ahead or ending) and not self._may_be_missing(flow) and self._leaves_gap(endpoint, pack, runs, ending):
             self.refused += 1
             flow.refusals += 1
-            return None
+            return []
         flow.accepted(size_bytes)
         if flow.unacked_bytes >= self.ack_bytes:
-            flow.ack_wanted = True
+            self.to_acknowledge[flow] = None
         delivered = self._deliver(pack, runs, size_bytes)
         for declared in ending:
             self._open(declared, delivered)
@@ -238,7 +239,7 @@ class Receiver:
             return None
         flow.accepted(size_bytes)
         if flow.unacked_bytes >= self.ack_bytes:
-            flow.ack_wanted = True
+            self.to_acknowledge[flow] = None
         reception.expected = first + pack.counts[0]
         events = pack.events if kind & 0xFF != BLOCK else Block(pack.events[0], pack.counts[0])
         run = Delivered(
@@ -329,7 +330,7 @@ class Receiver:
             return None
         flow.accepted(len(data))
         if flow.unacked_bytes >= self.ack_bytes:
-            flow.ack_wanted = True
+            self.to_acknowledge[flow] = None
         if route is None:
             return None
         key = (flow.endpoint, wire, sequence)

@@ -25,7 +25,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 
 from echannel_ray.core import frames
-from echannel_ray.core.frames import FIRST_ADDRESSED, HEADER_BYTES, KEY_BYTES, LAST_ADDRESSED, PACK, PROBE, Buffer
+from echannel_ray.core.frames import (
+    FIRST_ADDRESSED,
+    HEADER_BYTES,
+    KEY_BYTES,
+    LAST_ADDRESSED,
+    PACK,
+    PACK_SCOPE_AT,
+    PROBE,
+    Buffer,
+)
 from echannel_ray.core.framing import Found
 
 Link = Hashable
@@ -34,7 +43,7 @@ Link = Hashable
 # nothing.
 MAX_DEPARTED = 4096
 _MAX_SOUGHT = 1024
-_BY_FLOW = frozenset({PACK, PROBE})  # what goes on to the destinations of a flow
+_NUMBER_FROM = frames.NUMBER.unpack_from
 
 
 class RelayedFlow:
@@ -162,32 +171,44 @@ class Relay:
         Those that are for the concentrator around it are given back, one by one. What is sent on stays where it lies in
         `view`, frames that follow each other on the same links as one piece: `take_outbox` before that is used again.
         """
-        outbox = self.outbox
         run_links: tuple[Link, ...] = ()
         run_start = run_stop = 0
         for found in found_frames:
             kind, flags, start, stop = found
-            passes = kind in _BY_FLOW or FIRST_ADDRESSED <= kind <= LAST_ADDRESSED
-            links = self._links_of(link, kind, view, start) if passes else ()
+            passes = True
+            if kind == PACK or kind == PROBE:  # noqa: SIM109 (a set costs more, and this is the path of each pack)
+                links = self._links_of_flow(link, kind, view, start)
+            elif FIRST_ADDRESSED <= kind <= LAST_ADDRESSED:
+                links = self._links_to_addressee(link, kind, view, start)
+            else:
+                passes, links = False, ()
             if links is not run_links and links != run_links:
-                outbox.extend([(each, view[run_start:run_stop]) for each in run_links])
+                if run_links:
+                    self._send_on(run_links, view[run_start:run_stop])
                 run_links, run_start = links, start - HEADER_BYTES
             run_stop = stop
             if not passes and not self.received(link, kind, flags, view[start:stop]):
                 yield found
-        outbox.extend([(each, view[run_start:run_stop]) for each in run_links])
+        if run_links:
+            self._send_on(run_links, view[run_start:run_stop])
 
-    def _links_of(self, link: Link, kind: int, view: memoryview, start: int) -> tuple[Link, ...]:
-        """The links on which a frame goes on that relays pass on unread."""
-        if kind not in _BY_FLOW:
-            node, endpoint = frames.ADDRESS.unpack_from(view, start)
-            target = self.endpoints.get(endpoint) if node == self.node else self.peers.get(node)
-            if target is not None:
-                return (target,)
-            self.dropped_frames += 1
-            if kind == frames.CALL:
-                self.call_failed(link, view, start)
-            return ()
+    def _send_on(self, links: tuple[Link, ...], data: memoryview) -> None:
+        for link in links:
+            self.outbox.append((link, data))
+
+    def _links_to_addressee(self, link: Link, kind: int, view: memoryview, start: int) -> tuple[Link, ...]:
+        """The link on which an addressed frame goes on."""
+        node, endpoint = frames.ADDRESS.unpack_from(view, start)
+        target = self.endpoints.get(endpoint) if node == self.node else self.peers.get(node)
+        if target is not None:
+            return (target,)
+        self.dropped_frames += 1
+        if kind == frames.CALL:
+            self.call_failed(link, view, start)
+        return ()
+
+    def _links_of_flow(self, link: Link, kind: int, view: memoryview, start: int) -> tuple[Link, ...]:
+        """The links on which a pack or a probe goes on."""
         self.packs_routed += kind == PACK
         key = bytes(view[start : start + KEY_BYTES])
         relayed = self.flows.get(key)
@@ -195,7 +216,7 @@ class Relay:
             self.dropped_frames += 1
             self._send(link, frames.UNKNOWN_FLOW, key)
             return ()
-        (scope,) = frames.NUMBER.unpack_from(view, start + frames.PACK_SCOPE_AT)
+        (scope,) = _NUMBER_FROM(view, start + PACK_SCOPE_AT)
         if scope == 0:
             return relayed.links
         if scope == self.node:

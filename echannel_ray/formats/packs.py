@@ -140,7 +140,7 @@ def encode_pack(columns: Columns, gathered_bytes: int, stamp: float) -> list[Buf
     )  # fmt: skip
     if gathered_bytes > _IN_SEGMENTS_BYTES * len(columns.events):
         return [*encode_in_segments(*parts)]
-    return [encode_body(*parts)]
+    return [_encode(parts if columns.tokens else parts[:-1])]
 
 
 def _bin_head_bytes(count: int) -> int:

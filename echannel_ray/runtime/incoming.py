@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 512 << 10
 _LONG_READ_BYTES = 32 << 10
+_PACK_FIXED_BYTES = frames.PACK_FIXED.size
 
 
 class Incoming:
@@ -135,19 +136,19 @@ class Incoming:
         view = self._view
         for kind, flags, start, stop in self._framer.frames(self._buffer, end):
             if kind == PACK:
-                self._pack(flags, view[start:stop])
+                self._pack(flags, start, stop)
             else:
                 self._frame(kind, flags, view[start:stop])
 
     # ---- packs ----
 
-    def _pack(self, flags: int, body: memoryview) -> None:
+    def _pack(self, flags: int, start: int, stop: int) -> None:
         core = self._core
-        flow = core.next_pack(body)
+        flow = core.next_pack(self._view, start)
         if flow is None:
             return
         received_before = flow.received
-        data = body[frames.PACK_FIXED.size :]
+        data = self._view[start + _PACK_FIXED_BYTES : stop]
         try:
             if flags & frames.IS_CHUNK:
                 self._chunk(flow, data)
@@ -200,7 +201,8 @@ class Incoming:
             with endpoint.lock:
                 began = time.monotonic()
                 self._core.frame(kind, flags, body, began)
-                endpoint.outgoing.sent(began)
+                if self._core.is_eventful:
+                    endpoint.outgoing.sent(began)
         except Exception:
             # Relays pass on what they can't judge; the link has not lost its place, so the next frame is read.
             self.malformed += 1

@@ -54,15 +54,9 @@ class Outgoing:
 
     def sent(self, began: float) -> None:
         """Packs have left since then: say what that cost, and carry out what follows from it."""
-        core = self._core
-        departed = core.departed
-        if departed:
-            now = time.monotonic()
-            seconds = (now - began) / len(departed) + self._write_seconds
-            for each in departed:
-                each.cost(now, seconds)
-            departed.clear()
-        if core.instructions:
+        now = time.monotonic()
+        self._core.left(now, now - began, self._write_seconds)
+        if self._core.instructions:
             self._endpoint.carry_out()
 
     # ---- the link ----

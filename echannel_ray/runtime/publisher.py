@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.core.endpoint import NOT_NUMBERED
 from echannel_ray.core.kinds import wire_kind
 from echannel_ray.core.lags import ends_of
 from echannel_ray.core.messages import KeptLog, Membership, UnregisterProducer
@@ -428,7 +427,7 @@ class Publisher:
             stream.append(kind, payload, size)
             delivery = endpoint.new_delivery()
             began = time.monotonic()
-            endpoint.core.deliver(delivery.awaited, stream, NOT_NUMBERED, began)
+            endpoint.core.deliver_appended(delivery.awaited, stream, began)
             endpoint.outgoing.sent(began)
         if not endpoint.crew.ticking:
             endpoint.crew.wake_ticker()

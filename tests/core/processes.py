@@ -82,9 +82,7 @@ class Process:
             for published in [*self.published.values()]:
                 self._finish_what_can_be(published)
             is_new = False
-        for each in core.departed:
-            each.cost(self.network.now, 20e-6)
-        core.departed.clear()
+        core.left(self.network.now, 20e-6, 20e-6)
         self._is_performing = False
         if self.link is not None:
             write(self.link, core.out)
@@ -141,7 +139,7 @@ class Process:
             else:
                 core.publish_batch(stream, kind, [event], size, now, may_wait=True)
             if is_delivered:
-                self._deliver(published, 0)
+                self._deliver(published)
             else:
                 core.see_off(stream, stream.route, now)
             return
@@ -159,9 +157,12 @@ class Process:
             if route.gather:
                 core.see_off(stream, route, now)
 
-    def _deliver(self, published: Published, sequence: int) -> None:
+    def _deliver(self, published: Published, sequence: int | None = None) -> None:
         awaited = self.core.deliveries.begin()
-        self.core.deliver(awaited, published.stream, sequence, self.network.now)
+        if sequence is None:
+            self.core.deliver_appended(awaited, published.stream, self.network.now)
+        else:
+            self.core.deliver(awaited, published.stream, sequence, self.network.now)
         published.delivered[published.last] = awaited
         published.expected[awaited.number] = len(awaited.waiting)
         if not awaited.waiting:
@@ -221,18 +222,18 @@ class Process:
         view = memoryview(data)
         for kind, flags, start, stop in Framer().frames(data, len(data)):
             if kind == frames.PACK:
-                self._pack(flags, view[start:stop])
+                self._pack(flags, view, start, stop)
             else:
                 assert core.frame(kind, flags, view[start:stop], self.network.now)
         core.acknowledge_wanted()
         self.perform()
 
-    def _pack(self, flags: int, body: memoryview) -> None:
+    def _pack(self, flags: int, view: memoryview, start: int, stop: int) -> None:
         core = self.core
-        flow = core.next_pack(body)
+        flow = core.next_pack(view, start)
         if flow is None:
             return
-        data = body[frames.PACK_FIXED.size :]
+        data = view[start + frames.PACK_FIXED.size : stop]
         if flags & frames.IS_CHUNK:
             self._chunk(flow, data)
         else:
