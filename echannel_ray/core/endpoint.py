@@ -152,8 +152,8 @@ class EndpointCore:
     # ---- what comes in: packs ----
 
     def next_pack(self, view: memoryview, start: int) -> FlowReceiver | None:
-        """A pack has come in, whose body starts there: its flow, where it is the next one of that and to be decoded; else
-        it is dealt with.
+        """A pack has come in, whose body starts there: its flow, where it is the next one of that and is to be
+        decoded; else it is dealt with.
         """
         behind = start + KEY_BYTES
         key = bytes(view[start:behind])

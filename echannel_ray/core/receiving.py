@@ -166,8 +166,8 @@ class Receiver:
     # ---- packs ----
 
     def pack_received(self, flow: FlowReceiver, pack: Pack, size_bytes: int) -> list[Delivered]:
-        """Take the next pack of a flow in: what is to be handed to which subscription. Nothing where it is refused, since
-        its streams wait for something else first.
+        """Take the next pack of a flow in: what is to be handed to which subscription. Nothing where it is refused,
+        since its streams wait for something else first.
         """
         if len(pack.streams) == 1 and not pack.control:
             delivered = self._usual_pack(flow, pack, size_bytes)
