@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from echannel_ray.dataset import read_dataset as read_dataset
+    from echannel_ray.delivery import Delivery as Delivery
     from echannel_ray.errors import ChannelDeleted as ChannelDeleted
     from echannel_ray.errors import Closed as Closed
     from echannel_ray.errors import DeliveryFailed as DeliveryFailed
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from echannel_ray.options import Retention as Retention
     from echannel_ray.producer import Producer as Producer
     from echannel_ray.records.generic import Record as Record
-    from echannel_ray.runtime.deliveries import Delivery as Delivery
     from echannel_ray.runtime.deliveries import Failure as Failure
     from echannel_ray.runtime.deliveries import Receipt as Receipt
     from echannel_ray.runtime.mailbox import Gap as Gap
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "dataset": ("read_dataset",),
+    "delivery": ("Delivery",),
     "event_channel": ("EventChannel", "channel"),
     "event_code": ("Ecode", "ecode"),
     "errors": (
@@ -81,7 +82,7 @@ _HOMES = {
     "logs.positions": ("Position",),
     "options": ("Packing", "Retention"),
     "producer": ("Producer",),
-    "runtime.deliveries": ("Delivery", "Failure", "Receipt"),
+    "runtime.deliveries": ("Failure", "Receipt"),
     "runtime.mailbox": ("Gap", "Message"),
     "session": ("Session", "connect", "disconnect", "shutdown", "status"),
     "models": ("ChannelStats", "Status", "SubscriptionStats"),

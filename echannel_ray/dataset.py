@@ -17,7 +17,7 @@ from echannel_ray.logs.positions import Position
 from echannel_ray.records import known
 from echannel_ray.retained.reading import events_of
 from echannel_ray.retained.remote import RemoteLogs
-from echannel_ray.session import session_for
+from echannel_ray.session import endpoint_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,13 +55,13 @@ def read_dataset(
     check_channel_name(channel)
     if start != "earliest" and not isinstance(start, Position):
         raise ValueError(f'start is "earliest" or a Position, not {start!r}')
-    session = session_for(namespace)
-    definition = session.endpoint.requests.ask(LookUpChannel(channel))
+    endpoint = endpoint_for(namespace)
+    definition = endpoint.requests.ask(LookUpChannel(channel))
     if definition is None:
-        raise LookupError(f"there is no channel {channel!r} in namespace {session.namespace!r}: create it first")
+        raise LookupError(f"there is no channel {channel!r} in namespace {endpoint.namespace!r}: create it first")
     if "retain" not in definition.options:
         raise ValueError(f"channel {channel!r} keeps nothing: create it with retain=echannel_ray.Retention()")
-    logs = RemoteLogs(session.endpoint, channel, definition.incarnation)
+    logs = RemoteLogs(endpoint, channel, definition.incarnation)
     wanted = []
     for address in logs.addresses():
         first, behind = logs.extent(address.log)
@@ -71,7 +71,7 @@ def read_dataset(
             raise _missing(channel, Missing(address.log, begin, first))
         if begin < end:
             wanted.append(Part(address.log, begin, end))
-    source = _source(session.namespace, definition, wanted)
+    source = _source(endpoint.namespace, definition, wanted)
     blocks = parallelism if parallelism > 0 else None
     dataset: ray.data.Dataset = read_datasource(source, override_num_blocks=blocks)
     return dataset
@@ -115,7 +115,7 @@ def _read(namespace: str, definition: Definition, part: Part) -> Iterator[pa.Tab
     import pyarrow as pa
 
     known.learn_all(definition.formats)
-    logs = RemoteLogs(session_for(namespace).endpoint, definition.channel, definition.incarnation)
+    logs = RemoteLogs(endpoint_for(namespace), definition.channel, definition.incarnation)
     # An untyped channel has the schema of the columns that were written, if any were.
     schema = schema_of_channel(definition)
     reader = ColumnReader(schema, record_of_channel(definition, schema)) if schema is not None else None

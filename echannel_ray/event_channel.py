@@ -17,17 +17,19 @@ from echannel_ray.logs.positions import Position
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.options import Packing, Retention
-from echannel_ray.producer import Producer, RetainedProducer
+from echannel_ray.producer import Producer
 from echannel_ray.records import known
 from echannel_ray.records.reading import Reader
 from echannel_ray.records.untyped import UntypedReader
 from echannel_ray.records.writing import format_of
+from echannel_ray.retained.publisher import RetainedPublisher
 from echannel_ray.retained.reader import LogReader
 from echannel_ray.runtime.entering import enter, install_derived, replay_from
 from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
 from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
 from echannel_ray.runtime.offload import in_thread
+from echannel_ray.runtime.publisher import Publisher
 from echannel_ray.runtime.pulling import PullMailbox
 from echannel_ray.runtime.shipping import ship
 from echannel_ray.runtime.typed import RecordEncoder, RecordReader, open_more
@@ -35,7 +37,7 @@ from echannel_ray.runtime.waiting import deadline_of
 from echannel_ray.schemas import types
 from echannel_ray.schemas.schema import Record, record_from
 from echannel_ray.schemas.texts import type_text
-from echannel_ray.session import Session, session_for
+from echannel_ray.session import endpoint_for
 from echannel_ray.subscription import Pair, Subscription, tier_of
 
 if TYPE_CHECKING:
@@ -60,9 +62,9 @@ def channel(
         raise TypeError(f"packing is a Packing, not {type(packing).__name__}: packing=echannel_ray.Packing(degree=64)")
     if retain is not None and not isinstance(retain, Retention):
         raise TypeError(f"retain is a Retention, not {type(retain).__name__}: retain=echannel_ray.Retention(disk=True)")
-    session = session_for(namespace)
-    opened = EventChannel(session.namespace, name, event_type, packing, retain)
-    opened._open(session)
+    endpoint = endpoint_for(namespace)
+    opened = EventChannel(endpoint.namespace, name, event_type, packing, retain)
+    opened._open(endpoint)
     return opened
 
 
@@ -127,8 +129,7 @@ class EventChannel:
         """Counters over all processes."""
         from echannel_ray.models import ChannelStats
 
-        session = self._session()
-        answer = session.endpoint.requests.ask(messages.GetChannelStats(self._name, self._defined().incarnation))
+        answer = self._joined().requests.ask(messages.GetChannelStats(self._name, self._defined().incarnation))
         stats = ChannelStats.of(self._name, answer)
         return stats.derived.get(self.name, ChannelStats(channel=self.name)) if self._chain else stats
 
@@ -138,8 +139,7 @@ class EventChannel:
             raise errors.EChannelError(
                 f"{self.name} is a derived channel, which ends with its last handle and subscriber: close those"
             )
-        session = self._session()
-        session.endpoint.requests.ask(messages.DeleteChannel(self._name, self._defined().incarnation))
+        self._joined().requests.ask(messages.DeleteChannel(self._name, self._defined().incarnation))
 
     # ---- producing ----
 
@@ -161,16 +161,15 @@ class EventChannel:
             raise TypeError(f"admission is an echannel_ray.Admission, not {type(admission).__name__}")
         if delegate is not None and not callable(delegate):
             raise TypeError(f"a delegate is a function of a service's name, not {type(delegate).__name__}")
-        session = self._session()
+        endpoint = self._joined()
         derived = self._key()
         definition = self._defined()
-        endpoint = session.endpoint
         records = None
         if definition.type_schema:
             output = types.described(record_from(self._output)) if self._output is not None else None
             records = RecordEncoder(endpoint, definition, self._event_type, validate, output)
         is_logged = "retain" in definition.options and not derived
-        producer = _producer_class(is_logged)(
+        publisher = _publisher_class(is_logged)(
             endpoint,
             self._name,
             definition.incarnation,
@@ -185,18 +184,18 @@ class EventChannel:
         )
         try:
             membership = endpoint.requests.ask(
-                messages.RegisterProducer(self._name, producer.stream.number, definition.incarnation, derived)
+                messages.RegisterProducer(self._name, publisher.stream.number, definition.incarnation, derived)
             )
-            if isinstance(producer, RetainedProducer):
-                producer.begin(membership)
+            if isinstance(publisher, RetainedPublisher):
+                publisher.begin(membership)
         except BaseException:
-            endpoint.requests.tell(messages.UnregisterProducer(self._name, producer.stream.number, {}))
+            endpoint.requests.tell(messages.UnregisterProducer(self._name, publisher.stream.number, {}))
             with endpoint.lock:
-                endpoint.core.close_stream(producer.stream)
-                endpoint.publishers.pop(producer.stream.number, None)
+                endpoint.core.close_stream(publisher.stream)
+                endpoint.publishers.pop(publisher.stream.number, None)
             raise
         endpoint.installer.install(membership)
-        return producer
+        return Producer(publisher)
 
     # ---- consuming ----
 
@@ -249,16 +248,15 @@ class EventChannel:
                 on_error=on_error, timeout=timeout, batches=batches, on_missing=on_missing,
             )  # fmt: skip
         pair = Pair.of(modulator, demodulator, tier, group)
-        session = self._session()
+        endpoint = self._joined()
         parent = self._key()
-        records = self._records(session, event_type, batches)
-        mailbox = self._mailbox(session, handler, group, pair.fingerprint)
+        records = self._records(endpoint, event_type, batches)
+        mailbox = self._mailbox(endpoint, handler, group, pair.fingerprint)
         mailbox.records = records
         mailbox.begin_turn(0, demodulator)
         mailbox.on_error = on_error
         mailbox.skips_missing = on_missing == "skip"
         mailbox.incarnation = self._defined().incarnation
-        endpoint = session.endpoint
         reader = self._reader(endpoint, mailbox, pair, start, on_missing)
         mailbox.source = reader
         deadline = deadline_of(timeout)
@@ -269,15 +267,38 @@ class EventChannel:
             endpoint, mailbox, request, timeout,
             lambda membership: reader.begin(membership, deadline) if reader is not None else None,
         )  # fmt: skip
-        subscription = Subscription(session, mailbox, parent)
+        subscription = Subscription(endpoint, mailbox, parent)
         subscription._begin(membership, pair, demodulator)
         return subscription
 
-    async def asubscribe(self, handler: Callable[[Any], Any] | None = None, **keywords: Any) -> Subscription:
+    async def asubscribe(
+        self,
+        handler: Callable[[Any], Any] | None = None,
+        *,
+        modulator: Any = None,
+        demodulator: Any = None,
+        event_type: Any = None,
+        group: str | None = None,
+        on_error: Callable[[Any], Any] | None = None,
+        timeout: float | None = None,
+        tier: str | None = None,
+        batches: str | None = None,
+        start: str | Position | None = None,
+        on_missing: str = "raise",
+    ) -> Subscription:
         """As `subscribe`, without holding up the event loop."""
         loop = asyncio.get_running_loop()
+
+        def subscribe() -> Subscription:
+            with handler_loop.of(loop):
+                return self.subscribe(
+                    handler,
+                    modulator=modulator, demodulator=demodulator, event_type=event_type, group=group,
+                    on_error=on_error, timeout=timeout, tier=tier, batches=batches, start=start, on_missing=on_missing,
+                )  # fmt: skip
+
         # One that was cancelled leaves nothing installed.
-        return await in_thread(lambda: _on_loop(loop, self.subscribe, handler, keywords), undo=Subscription.close)
+        return await in_thread(subscribe, undo=Subscription.close)
 
     def derive(self, modulator: Any, params: Any = None, *, tier: str | None = None) -> EventChannel:
         """A derived channel: what is published here, behind a modulator or E-code that works at every producer. It is
@@ -289,7 +310,9 @@ class EventChannel:
         event_type, output = self._event_type, self._output
         program = _as_ecode(modulator)
         if program is not None:
-            shipment, made = program.shipped(self._readable(tier), params)
+            from echannel_ray.event_code import shipped
+
+            shipment, made = shipped(program, self._readable(tier), params)
             if made is not None:
                 event_type, output = program.output, made
         elif params is not None:
@@ -320,8 +343,7 @@ class EventChannel:
         """By what the managers know it: "" for a channel that is not derived. Installs it, where it is."""
         if not self._chain:
             return ""
-        session = self._session()
-        endpoint = session.endpoint
+        endpoint = self._joined()
         if self._derived is None or self._endpoint is not endpoint:
             held = EventChannel(self._namespace, self._name, None, self._packing, self._retain, self._chain[:-1])
             parent = held._key()  # it must not end before this one is there
@@ -332,7 +354,7 @@ class EventChannel:
             weakref.finalize(self, endpoint.derivations.released, handle).atexit = False
         return self._derived.key
 
-    def _records(self, session: Session, event_type: Any, batches: str | None) -> RecordReader | None:
+    def _records(self, endpoint: Endpoint, event_type: Any, batches: str | None) -> RecordReader | None:
         """How a subscription reads the records of a typed channel."""
         if batches not in (None, "numpy", "arrow"):
             raise ValueError(f'batches is "numpy" or "arrow", not {batches!r}')
@@ -342,11 +364,11 @@ class EventChannel:
             type_schema = types.described(record_from(self._output))
         if event_type is not None:
             if type_schema is not None and self._output is None:
-                definition = self._definition = open_more(session.endpoint, definition, event_type)
+                definition = self._definition = open_more(endpoint, definition, event_type)
                 type_schema = definition.type_schema
             types.check_consumer(self._name, type_schema, event_type)
         if type_schema is None and "retain" in definition.options:
-            return RecordReader(session.endpoint, self._name, definition.incarnation, UntypedReader(batches))
+            return RecordReader(endpoint, self._name, definition.incarnation, UntypedReader(batches))
         if type_schema is None:
             if batches is not None:
                 raise TypeError(f"channel {self._name!r} is untyped, and has no batches: create it with a type")
@@ -358,7 +380,7 @@ class EventChannel:
         record = types.record_of(type_schema) if batches is None else types.certain_of(type_schema)
         if target is not None:
             record = types.with_defaults_of(type_schema, types.schema_of(target))
-        return RecordReader(session.endpoint, self._name, definition.incarnation, Reader(target, record, batches))
+        return RecordReader(endpoint, self._name, definition.incarnation, Reader(target, record, batches))
 
     def _reader(
         self, endpoint: Endpoint, mailbox: Mailbox, pair: Pair, start: str | Position | None, on_missing: str
@@ -392,8 +414,9 @@ class EventChannel:
             self._namespace, self._name, self._event_type, self._packing, self._retain, chain, self._output
         )
 
-    def _mailbox(self, session: Session, handler: Callable[[Any], Any] | None, group: str | None, pair: str) -> Mailbox:
-        endpoint = session.endpoint
+    def _mailbox(
+        self, endpoint: Endpoint, handler: Callable[[Any], Any] | None, group: str | None, pair: str
+    ) -> Mailbox:
         number = endpoint.new_subscription()
         pulling, awaiting, calling = _mailbox_classes()
         if handler is None:
@@ -404,38 +427,38 @@ class EventChannel:
 
     # ---- opening ----
 
-    def _session(self) -> Session:
-        session = session_for(self._namespace)
-        if self._definition is None or self._name not in session.endpoint.definitions:
-            self._open(session)
-        return session
+    def _joined(self) -> Endpoint:
+        endpoint = endpoint_for(self._namespace)
+        if self._definition is None or self._name not in endpoint.definitions:
+            self._open(endpoint)
+        return endpoint
 
-    def _open(self, session: Session) -> None:
+    def _open(self, endpoint: Endpoint) -> None:
         # A derived channel may have another type than what it is derived from.
         event_type = self._event_type if not self._chain else None
         formats = known.listed(format_of(event_type)) if event_type is not None else {}
         wanted = options.as_dict(self._packing, self._retain)
         request = messages.OpenChannel(self._name, types.describe(event_type), wanted, formats)
-        definition = session.endpoint.requests.ask(request)
+        definition = endpoint.requests.ask(request)
         options.check_retention(self._name, definition.options, self._retain)
         self._definition = definition
-        session.endpoint.definitions[self._name] = definition
+        endpoint.definitions[self._name] = definition
         known.learn_all(definition.formats)
 
     def _defined(self) -> messages.Definition:
         if self._definition is None:
-            self._session()
+            self._joined()
         if self._definition is None:
             raise errors.Disconnected(f"channel {self._name!r} could not be opened")
         return self._definition
 
 
-def _producer_class(is_logged: bool) -> type[Producer]:
+def _publisher_class(is_logged: bool) -> type[Publisher]:
     if switch.is_on:
-        from echannel_ray.tracing import TracedProducer, TracedRetainedProducer
+        from echannel_ray.tracing import TracedPublisher, TracedRetainedPublisher
 
-        return TracedRetainedProducer if is_logged else TracedProducer
-    return RetainedProducer if is_logged else Producer
+        return TracedRetainedPublisher if is_logged else TracedPublisher
+    return RetainedPublisher if is_logged else Publisher
 
 
 def _mailbox_classes() -> tuple[type[PullMailbox], type[CoroutineMailbox], type[FunctionMailbox]]:
@@ -457,10 +480,3 @@ def _as_ecode(modulator: Any) -> Ecode | None:
 
 def _is_coroutine_function(handler: Callable[[Any], Any]) -> bool:
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
-
-
-def _on_loop(
-    loop: asyncio.AbstractEventLoop, subscribe: Callable[..., Subscription], handler: Any, keywords: dict[str, Any]
-) -> Subscription:
-    with handler_loop.of(loop):
-        return subscribe(handler, **keywords)

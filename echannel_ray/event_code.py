@@ -25,22 +25,6 @@ class Ecode:
     def __repr__(self) -> str:
         return f"<E-code {name_of(self.source)!r}>"
 
-    def shipped(self, record: Record, params: Any) -> tuple[Shipment, bytes | None]:
-        """As producers of a channel with these records get it, and the schema of its output; it is verified first."""
-        if params is not None and not isinstance(params, SharedObject):
-            raise TypeError(
-                f"params is a shared object, not {type(params).__name__}: derive its class from "
-                "echannel_ray.SharedObject, with the fields that the program reads"
-            )
-        output = types.schema_of(self.output) if self.output is not None else None
-        named = tuple(_params(type(params)).items()) if params is not None else ()
-        code = Code(self.source, record, output, tuple((name, kind.value) for name, kind in named))
-        code.check()
-        data = code.as_bytes()
-        shared = (params._echannel_ref(),) if params is not None else ()
-        shipment = Shipment(name_of(self.source), "ecode", data, (), shared)
-        return shipment, None if output is None else as_bytes(output)
-
 
 def ecode(source: str | Callable[..., Any], output: Any = None) -> Ecode:
     """E-code from its text, or from a function (of an event, an output and a parameter block: its text is taken, and it
@@ -54,6 +38,23 @@ def as_ecode(modulator: Any) -> Ecode | None:
     if isinstance(modulator, Ecode):
         return modulator
     return ecode(modulator) if isinstance(modulator, str) else None
+
+
+def shipped(program: Ecode, record: Record, params: Any) -> tuple[Shipment, bytes | None]:
+    """As producers of a channel with these records get it, and the schema of its output; it is verified first."""
+    if params is not None and not isinstance(params, SharedObject):
+        raise TypeError(
+            f"params is a shared object, not {type(params).__name__}: derive its class from "
+            "echannel_ray.SharedObject, with the fields that the program reads"
+        )
+    output = types.schema_of(program.output) if program.output is not None else None
+    named = tuple(_params(type(params)).items()) if params is not None else ()
+    code = Code(program.source, record, output, tuple((name, kind.value) for name, kind in named))
+    code.check()
+    data = code.as_bytes()
+    shared = (params._echannel_ref(),) if params is not None else ()
+    shipment = Shipment(name_of(program.source), "ecode", data, (), shared)
+    return shipment, None if output is None else as_bytes(output)
 
 
 def _params(cls: type[SharedObject]) -> dict[str, Type]:

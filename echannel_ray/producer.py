@@ -2,43 +2,98 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
 from echannel_ray import errors
-from echannel_ray.retained.publisher import RetainedPublisher
+from echannel_ray.delivery import Delivery
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.runtime.publisher import Publisher
 
 
-class Producer(OwnedByProcess, Publisher):
-    """Publishes events on one channel; made by `EventChannel.producer`. Also a context manager, which closes it."""
+class Producer(OwnedByProcess):
+    """Publishes events on one channel; made by `EventChannel.producer`. Also a context manager, which closes it.
+
+    Any number of threads may use it.
+    """
 
     _advice = "a producer belongs to its process: pass the channel instead, and call channel.producer() there"
 
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        # In the place of the method of this class: another call for each event would be a third of what one costs.
+        vars(self)["publish"] = publisher.publish
+
     def __repr__(self) -> str:
-        return f"<producer {self.name} of channel {self.channel!r}{' (closed)' if self.stream.closed else ''}>"
+        publisher = self._publisher
+        closed = " (closed)" if publisher.stream.closed else ""
+        return f"<producer {publisher.name} of channel {publisher.channel!r}{closed}>"
+
+    @property
+    def name(self) -> str:
+        """What `Message.producer` and `Gap.producer` call it."""
+        return self._publisher.name
+
+    def publish(self, event: Any, timeout: float | None = None) -> bool:
+        """Queue the event for every consumer.
+
+        True when each will get it, False when the overflow policy dropped it for one. Waits (up to `timeout` seconds,
+        else `TimeoutError`) while a consumer's window is full and the policy is "block". On a retained channel: while
+        the log has no room.
+        """
+        return self._publisher.publish(event, timeout)
+
+    async def apublish(self, event: Any, timeout: float | None = None) -> bool:
+        """As `publish`, without holding up the event loop. An event is not published by a call that was cancelled."""
+        return await self._publisher.apublish(event, timeout)
+
+    def publish_many(self, events: Iterable[Any]) -> bool:
+        """Publish each of the events, in order; False when the overflow policy dropped one for a consumer.
+
+        On a typed channel the records of a NumPy structured array or `pyarrow.RecordBatch` travel in blocks: none of
+        them becomes an object, and packs are as long as is best for them, whatever the packing degree.
+        """
+        return self._publisher.publish_many(events)
+
+    def deliver(self, event: Any, timeout: float | None = None) -> Delivery:
+        """Publish the event at once; the result comes when every consumer's handler has returned.
+
+        Where there is no room for it, this waits as `publish` does (up to `timeout` seconds). In a coroutine the
+        delivery waits instead: the event loop goes on.
+        """
+        return Delivery(self._publisher.deliver(event, timeout))
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until all published so far has been received by every consumer's process (by groups: handled; on a
+        retained channel: logged).
+        """
+        self._publisher.drain(timeout)
+
+    async def adrain(self, timeout: float | None = None) -> None:
+        """As `drain`, without holding up the event loop."""
+        await in_thread(partial(self.drain, timeout))
 
     def close(self, timeout: float | None = None) -> None:
         """Drain, and leave the channel. A second call does nothing."""
-        if self.stream.closed:
+        publisher = self._publisher
+        if publisher.stream.closed:
             return
-        endpoint = self.endpoint
+        endpoint = publisher.endpoint
         if endpoint.closed or endpoint.broken is not None:
-            self.stream.closed = True
+            publisher.stream.closed = True
             return
         try:
-            if not self.stream.deleted:
+            if not publisher.stream.deleted:
                 self.drain(timeout)
         finally:
-            farewell = self.retire()
+            farewell = publisher.retire()
         try:
             endpoint.requests.ask(farewell)
         except errors.ChannelDeleted:
             pass  # nobody keeps its books any more
 
-    async def aclose(self) -> None:
+    async def aclose(self, timeout: float | None = None) -> None:
         """As `close`, without holding up the event loop."""
-        await in_thread(self.close)
-
-
-class RetainedProducer(Producer, RetainedPublisher):
-    """A producer on a retained channel."""
+        await in_thread(partial(self.close, timeout))

@@ -25,7 +25,6 @@ from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.greeting import greet
 from echannel_ray.runtime.leaving import leave_node, node_is_drained
 from echannel_ray.runtime.loops import handler_loop
-from echannel_ray.runtime.mailbox import Mailbox
 from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.presence import mark_left
@@ -33,6 +32,7 @@ from echannel_ray.transport.unix import SocketDirectory, connect_unix, is_draini
 
 if TYPE_CHECKING:
     from echannel_ray.gateway.endpoint import Endpoint as GatewayEndpoint
+    from echannel_ray.models import Status
 
 DEFAULT_NAMESPACE = "default"
 EXIT_DRAIN_SECONDS = 5.0
@@ -56,21 +56,21 @@ class Session(OwnedByProcess):
         self._managers = managers
         context = ray.get_runtime_context()
         self._ray = _ray_identity()
-        self.ray_node_id: str = context.get_node_id()
-        directory = SocketDirectory(namespace, node_number(self.ray_node_id))
+        self._ray_node_id: str = context.get_node_id()
+        directory = SocketDirectory(namespace, node_number(self._ray_node_id))
         self._socket_path = directory.socket_path(SOCKET_NAME)
-        self.endpoint = Endpoint(namespace, node_number(self.ray_node_id), self._connect)
-        self.endpoint.calls.serve({}, ANSWERS)  # of the keepers of logs
-        self.endpoint.on_node_drains = self._leave_node
-        self.endpoint.start()
+        self._endpoint = Endpoint(namespace, node_number(self._ray_node_id), self._connect)
+        self._endpoint.calls.serve({}, ANSWERS)  # of the keepers of logs
+        self._endpoint.on_node_drains = self._leave_node
+        self._endpoint.start()
 
     def __repr__(self) -> str:
-        return f"<echannel_ray session in namespace {self.namespace!r}{' (closed)' if self.endpoint.closed else ''}>"
+        return f"<echannel_ray session in namespace {self.namespace!r}{' (closed)' if self._endpoint.closed else ''}>"
 
     @property
-    def is_usable(self) -> bool:
+    def _is_usable(self) -> bool:
         """Whether it can still do something: it was not closed, and Ray is the one that it joined."""
-        return not self.endpoint.closed and self.endpoint.broken is None and _ray_identity() == self._ray
+        return not self._endpoint.closed and self._endpoint.broken is None and _ray_identity() == self._ray
 
     def close(self, drain_seconds: float | None = None) -> None:
         """Leave: what was published is drained first (for as long as it takes, or so many seconds)."""
@@ -80,32 +80,32 @@ class Session(OwnedByProcess):
                 del _sessions[self.namespace]
                 if _current == self.namespace:
                     _current = None
-        if self.endpoint.closed:
+        if self._endpoint.closed:
             return
         deadline = None if drain_seconds is None else time.monotonic() + drain_seconds
         try:
-            if self.endpoint.broken is None:
+            if self._endpoint.broken is None:
                 self._leave_in_order(deadline)
         finally:
-            for mailbox in [*self.endpoint.mailboxes.values()]:
+            for mailbox in [*self._endpoint.mailboxes.values()]:
                 mailbox.close()
-            self.end()
+            self._end()
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Leave without a word to anybody but the concentrator."""
-        self.endpoint.close()
+        self._endpoint.close()
         # It may be dead, and its successor would wait for us.
-        mark_left(os.path.dirname(self._socket_path), self.endpoint.id)
+        mark_left(os.path.dirname(self._socket_path), self._endpoint.id)
 
     def _leave_node(self, seconds: float) -> None:
         """The node is to be removed; see `runtime.leaving`."""
         try:
-            leave_node(self.endpoint, seconds)
+            leave_node(self._endpoint, seconds)
         finally:
-            self.end()
+            self._end()
 
     def _leave_in_order(self, deadline: float | None) -> None:
-        endpoint = self.endpoint
+        endpoint = self._endpoint
 
         def left() -> float | None:
             return None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -193,26 +193,18 @@ class Session(OwnedByProcess):
         from echannel_ray.gateway.tokens import digest_of
 
         token = GatewayEndpoint.parse(str(endpoint)).token
-        self.endpoint.requests.ask(messages.RevokeAtGateway(digest_of(token)))
+        self._endpoint.requests.ask(messages.RevokeAtGateway(digest_of(token)))
 
     def _ask_gateway(self, request: messages.GatewayRequest) -> GatewayEndpoint:
         from echannel_ray.gateway.endpoint import Endpoint as GatewayEndpoint
 
-        return GatewayEndpoint.parse(self.endpoint.requests.ask(request))
+        return GatewayEndpoint.parse(self._endpoint.requests.ask(request))
 
-    def status(self) -> Any:
+    def status(self) -> Status:
         """All parts of the namespace."""
         from echannel_ray.models import status_of
 
-        return status_of(self.endpoint.requests.ask(messages.GetStatus()))
-
-    def mailbox_closed(self, mailbox: Mailbox, totals: dict[str, Any], timeout: float | None) -> None:
-        """Take a subscription out of the channel's membership, with what it has counted."""
-        self.endpoint.requests.ask(
-            messages.Unsubscribe(mailbox.channel, mailbox.number, totals),
-            timeout,
-            f"leaving channel {mailbox.channel!r}",
-        )
+        return status_of(self._endpoint.requests.ask(messages.GetStatus()))
 
     # ---- the link ----
 
@@ -241,7 +233,7 @@ class Session(OwnedByProcess):
                 if is_draining(endpoint.node):  # it has retired
                     raise node_is_drained(self.namespace, endpoint.node)
                 # It may have another idea of the temporary directory than this process has.
-                path = self._socket_path = _make_concentrator(self.namespace, self.ray_node_id, self._managers)
+                path = self._socket_path = _make_concentrator(self.namespace, self._ray_node_id, self._managers)
                 patience_until = time.monotonic() + _RESTART_PATIENCE_SECONDS
             pause.wait(_RECONNECT_PAUSE_SECONDS)
 
@@ -294,8 +286,8 @@ def connect(
             _trace()
         _ensure_ray(address)
         session = _sessions.get(namespace)
-        if session is not None and not session.is_usable:
-            session.end()
+        if session is not None and not session._is_usable:
+            session._end()
             session = None
         if session is None:
             session = _sessions[namespace] = Session(namespace, managers)
@@ -307,7 +299,7 @@ def connect(
 def _trace() -> None:
     if switch.is_on:
         return
-    if any(session.endpoint.mailboxes for session in _sessions.values()):
+    if any(session._endpoint.mailboxes for session in _sessions.values()):
         raise errors.EChannelError(
             "this process has subscriptions already, and tracing is for all of a process: call "
             "connect(tracing=True) before the first subscribe()"
@@ -328,12 +320,17 @@ def session_for(namespace: str | None) -> Session:
     with _lock:
         wanted = _wanted(namespace)
         session = _sessions.get(wanted)
-        if session is not None and session.is_usable:
+        if session is not None and session._is_usable:
             return session
         before = _current
         session = connect(wanted)
         _set_current(before)  # only `connect` chooses what calls without a namespace use
         return session
+
+
+def endpoint_for(namespace: str | None) -> Endpoint:
+    """What a call sends and receives by: of the session that it uses."""
+    return session_for(namespace)._endpoint
 
 
 def _set_current(namespace: str | None) -> None:
@@ -368,7 +365,7 @@ def _stop_parts(namespace: str) -> None:
     ray.kill(bootstrap.find(name), no_restart=True)
 
 
-def status(namespace: str | None = None) -> Any:
+def status(namespace: str | None = None) -> Status:
     """The parts of the namespace: name server, managers, concentrators, channels, nodes."""
     return session_for(namespace).status()
 
@@ -412,6 +409,6 @@ def _forget_all() -> None:
     _lock = threading.RLock()
     handler_loop.forget()
     for session in _sessions.values():
-        session.endpoint.forget()
+        session._endpoint.forget()
     _sessions.clear()
     _current = None

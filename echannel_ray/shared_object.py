@@ -247,9 +247,9 @@ class SharedObject(BaseModel):
             if ref is None:
                 raise TypeError("a shared object of a modulator stays in its sandbox: it can't be pickled there")
             return ref
-        from echannel_ray.session import session_for
+        from echannel_ray.session import endpoint_for
 
-        endpoint = session_for(state.master.namespace if state.master is not None else None).endpoint
+        endpoint = endpoint_for(state.master.namespace if state.master is not None else None)
         with state.lock:
             # Of a session that this process has left, nobody can reach it.
             if state.master is None or state.master.ref.endpoint != endpoint.id:
@@ -465,10 +465,10 @@ def _copy_from(cls: type[S], whose: tuple[str, int, int, int], version: int, fie
     """A secondary copy in this process; pickles call it."""
     from echannel_ray.core.messages import SharedRef
     from echannel_ray.runtime.sharing import CopyHolder, Link
-    from echannel_ray.session import session_for
+    from echannel_ray.session import endpoint_for
 
     namespace, node, endpoint_id, number = whose
-    endpoint = session_for(namespace).endpoint
+    endpoint = endpoint_for(namespace)
     link = Link(endpoint, SharedRef(node, endpoint_id, number))
     made = cls._echannel_copy(version, plain.decode(fields), link)
     link.holder = holder = CopyHolder(endpoint.sharing, link.ref, made)

@@ -22,10 +22,10 @@ from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.runtime.pulling import Ended, PullMailbox, closed_error
 from echannel_ray.runtime.shipping import identity_of_other, ship
 from echannel_ray.runtime.waiting import deadline_of
-from echannel_ray.session import Session
 
 if TYPE_CHECKING:
     from echannel_ray.models import SubscriptionStats
+    from echannel_ray.runtime.endpoint import Endpoint
 
 
 TIERS_OF_MODULATORS = ("isolated", "inline")
@@ -129,8 +129,8 @@ class Subscription(OwnedByProcess):
 
     _advice = "a subscription belongs to its process: pass the channel instead, and call channel.subscribe() there"
 
-    def __init__(self, session: Session, mailbox: Mailbox, parent: str = "") -> None:
-        self._session = session
+    def __init__(self, endpoint: Endpoint, mailbox: Mailbox, parent: str = "") -> None:
+        self._endpoint = endpoint
         self._parent = parent  # what it was made on: a derived channel, or "", the channel itself
         self._resetting = threading.Lock()
         self._last_turn = 0
@@ -141,7 +141,7 @@ class Subscription(OwnedByProcess):
         self._closed = False
         if mailbox.is_pulled:
             # Nobody can ask for its events any more, and producers would wait for it for good.
-            weakref.finalize(self, session.endpoint.abandon_later, mailbox).atexit = False
+            weakref.finalize(self, endpoint.abandon_later, mailbox).atexit = False
 
     def __repr__(self) -> str:
         state = " (closed)" if self._closed else ""
@@ -217,7 +217,7 @@ class Subscription(OwnedByProcess):
                 turn,
             )
             try:
-                membership = self._session.endpoint.requests.ask(
+                membership = self._endpoint.requests.ask(
                     request, timeout, f"the new modulator of channel {mailbox.channel!r}"
                 )
             except errors.EChannelError:
@@ -237,7 +237,7 @@ class Subscription(OwnedByProcess):
         self._last_turn += 1
         mailbox.begin_turn(self._last_turn, self._demodulator)
         mailbox.turned(self._last_turn)
-        self._session.endpoint.requests.tell(
+        self._endpoint.requests.tell(
             Subscribe(
                 mailbox.channel,
                 mailbox.number,
@@ -250,9 +250,11 @@ class Subscription(OwnedByProcess):
             )
         )
 
-    async def areset(self, modulator: Any = None, demodulator: Any = None, *, tier: str | None = None) -> None:
+    async def areset(
+        self, modulator: Any = None, demodulator: Any = None, *, tier: str | None = None, timeout: float | None = None
+    ) -> None:
         """As `reset`, without holding up the event loop."""
-        await in_thread(lambda: self.reset(modulator, demodulator, tier=tier))
+        await in_thread(lambda: self.reset(modulator, demodulator, tier=tier, timeout=timeout))
 
     def _begin(self, membership: Membership, pair: Pair, demodulator: Any) -> None:
         """It has just been made."""
@@ -261,7 +263,7 @@ class Subscription(OwnedByProcess):
 
     def _entered(self, membership: Membership, pair: Pair) -> None:
         """Producers know of it: note what it consumes, for managers that are restarted."""
-        entered(self._session.endpoint, self._mailbox, membership, pair.shipment)
+        entered(self._endpoint, self._mailbox, membership, pair.shipment)
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all that has arrived is handled. In its own handler, which can't wait for itself: not at all."""
@@ -269,7 +271,7 @@ class Subscription(OwnedByProcess):
         deadline = deadline_of(timeout)
         if self._mailbox.is_current_thread():
             return
-        if not self._session.endpoint.crew.wait(self._mailbox.when_idle(), deadline):
+        if not self._endpoint.crew.wait(self._mailbox.when_idle(), deadline):
             raise TimeoutError(
                 f"{self._mailbox.pending} events of {self._mailbox.channel!r} not handled within {timeout} s"
             )
@@ -280,7 +282,7 @@ class Subscription(OwnedByProcess):
             if self._closed:
                 return
             self._closed = True
-        endpoint = self._session.endpoint
+        endpoint = self._endpoint
         if endpoint.closed or endpoint.broken is not None:
             self._mailbox.close()
             return
@@ -293,16 +295,22 @@ class Subscription(OwnedByProcess):
             return
         told = self._mailbox.totals()
         try:
-            self._session.mailbox_closed(self._mailbox, told, None)
+            self._unsubscribe(told)
         except errors.ChannelDeleted:
             pass  # nobody keeps its books any more
         finally:
             endpoint.close_mailbox(self._mailbox)
             self._mailbox.at_rest(lambda: self._tell_rest(told))
 
+    def _unsubscribe(self, totals: dict[str, Any]) -> None:
+        """Have it taken out of the channel's membership, with what it has counted."""
+        mailbox = self._mailbox
+        farewell = Unsubscribe(mailbox.channel, mailbox.number, totals)
+        self._endpoint.requests.ask(farewell, None, f"leaving channel {mailbox.channel!r}")
+
     def _tell_rest(self, told: dict[str, Any]) -> None:
         """What was counted since it was closed: the event in whose handler that was, say."""
-        mailbox, endpoint = self._mailbox, self._session.endpoint
+        mailbox, endpoint = self._mailbox, self._endpoint
         rest = growth(told, mailbox.totals())
         if rest and not mailbox.deleted and not endpoint.closed:
             endpoint.requests.tell_once(Unsubscribe(mailbox.channel, mailbox.number, rest, is_late=True))
@@ -313,9 +321,9 @@ class Subscription(OwnedByProcess):
         assert mailbox.source is not None
         try:
             mailbox.source.leave()
-            self._session.mailbox_closed(mailbox, mailbox.totals(), None)
+            self._unsubscribe(mailbox.totals())
         except (errors.EChannelError, TimeoutError, Nobody):
-            self._session.endpoint.requests.tell(Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals()))
+            self._endpoint.requests.tell(Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals()))
 
     async def aclose(self) -> None:
         """As `close`, without holding up the event loop."""
@@ -326,7 +334,7 @@ class Subscription(OwnedByProcess):
         from echannel_ray.models import SubscriptionStats
 
         counters = self._mailbox.counters
-        duplicates = self._session.endpoint.core.receiver.duplicates.get(self._mailbox.number, 0)
+        duplicates = self._endpoint.core.receiver.duplicates.get(self._mailbox.number, 0)
         return SubscriptionStats(
             received=counters.received,
             handled=counters.handled,
@@ -344,4 +352,4 @@ class Subscription(OwnedByProcess):
             )
         if self._closed:
             raise closed_error(self._mailbox.channel)
-        self._session.endpoint.check_usable()
+        self._endpoint.check_usable()

@@ -16,8 +16,8 @@ from opentelemetry.trace import Link, Span, SpanKind
 
 from echannel_ray.errors import NotSerialisable
 from echannel_ray.formats.traced import Traced
-from echannel_ray.producer import Producer, RetainedProducer
-from echannel_ray.runtime.deliveries import Delivery
+from echannel_ray.retained.publisher import RetainedPublisher
+from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
 from echannel_ray.runtime.mailbox import Mailbox, Message
 from echannel_ray.runtime.publisher import Publisher
@@ -88,7 +88,7 @@ class _Tracing(Publisher):
             span.set_attribute(_COUNT, count)
             return complete
 
-    def deliver(self, event: Any, timeout: float | None = None) -> Delivery:
+    def deliver(self, event: Any, timeout: float | None = None) -> PendingDelivery:
         """See `Publisher`. The span ends with the call, not with the delivery."""
         with self._sending("deliver", event) as (traced, _):
             return super().deliver(traced, timeout)
@@ -111,11 +111,11 @@ class _Tracing(Publisher):
                 raise
 
 
-class TracedProducer(_Tracing, Producer):
+class TracedPublisher(_Tracing, Publisher):
     """A producer where tracing is on."""
 
 
-class TracedRetainedProducer(_Tracing, RetainedProducer):
+class TracedRetainedPublisher(_Tracing, RetainedPublisher):
     """A producer on a retained channel where tracing is on."""
 
 

@@ -11,7 +11,7 @@ import msgspec
 from echannel_ray.core.kinds import token_of, wire_kind
 from echannel_ray.logs.entries import NewEntry
 from echannel_ray.retained import calls
-from echannel_ray.runtime.deliveries import Delivery
+from echannel_ray.runtime.deliveries import PendingDelivery
 
 FULL_BYTES: Final = 128 << 10
 _FULL_EVENTS: Final = 1024
@@ -35,7 +35,7 @@ class Sent:
             self.slices = [data[at : at + calls.MAX_CALL_BYTES] for at in range(0, len(data), calls.MAX_CALL_BYTES)]
             entries = [entries[0]._replace(data=b"")]
         self.entries = entries
-        self.delivery: Delivery | None = None
+        self.delivery: PendingDelivery | None = None
         self.is_under_way = False
         self.was_sent = False
 

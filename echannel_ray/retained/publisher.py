@@ -27,7 +27,7 @@ from echannel_ray.retained import calls
 from echannel_ray.retained.backlog import Backlog, Sent
 from echannel_ray.runtime.calls import Call, Nobody
 from echannel_ray.runtime.crew import Errand
-from echannel_ray.runtime.deliveries import Delivery, Failure
+from echannel_ray.runtime.deliveries import Failure, PendingDelivery
 from echannel_ray.runtime.outlet import Encoded, joined
 from echannel_ray.runtime.publisher import Publisher, is_in_coroutine
 from echannel_ray.runtime.room import Room
@@ -58,7 +58,7 @@ class RetainedPublisher(Publisher):
         self._address: LogAddress | None = None
         self._is_looking = False  # for the log, which has moved
         self._backlog = Backlog(self.name)
-        self._awaited: set[Delivery] = set()  # that are logged, and not handled by all
+        self._awaited: set[PendingDelivery] = set()  # that are logged, and not handled by all
         self._failure = ""
         self.published_events = 0
 
@@ -104,7 +104,7 @@ class RetainedPublisher(Publisher):
     def _needs_bytes(self, event: Any) -> bool:
         return True
 
-    def _delivered(self) -> Delivery:
+    def _delivered(self) -> PendingDelivery:
         """A delivery of the event that has just been added."""
         self._backlog.leave()
         delivery = self.endpoint.new_delivery()
@@ -171,7 +171,7 @@ class RetainedPublisher(Publisher):
                 return outcome
             self.room.wait(size, None, None)
 
-    def deliver(self, event: Any, timeout: float | None = None) -> Delivery:
+    def deliver(self, event: Any, timeout: float | None = None) -> PendingDelivery:
         """See `Publisher`: the result comes when every reader of the log has handled it."""
         encoded = self.encode(event)
         delivery, size = self._attempt(event, encoded, True)
@@ -311,7 +311,7 @@ class RetainedPublisher(Publisher):
         except errors.EChannelError as error:
             delivery.fail(error)
 
-    def _give_up(self, delivery: Delivery) -> None:
+    def _give_up(self, delivery: PendingDelivery) -> None:
         """Who would have told how an event was handled is gone: with its process, or with the channel."""
         try:
             self.endpoint.requests.ask(OpenLog(self.channel, self.incarnation))

@@ -18,7 +18,7 @@ from echannel_ray.logs.store import Store
 from echannel_ray.retained.log_publisher import LOOK_SECONDS, LogPublisher
 from echannel_ray.retained.progress import Progress, is_progress
 from echannel_ray.retained.replaying import Replayer
-from echannel_ray.runtime.deliveries import Delivery
+from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.local import NOTHING
 
 Settled: TypeAlias = Callable[[str, int, int, list[tuple[str, str]]], None]
@@ -121,7 +121,7 @@ class Reissuer(LogPublisher):
 
     def _deliver(self, key: tuple[str, int], encoded: tuple[int, Any, int]) -> None:
         self._delivered.discard(key)
-        delivery: Delivery = self.publish_encoded(NOTHING, None, encoded, deliver=True)
+        delivery: PendingDelivery = self.publish_encoded(NOTHING, None, encoded, deliver=True)
 
         def done() -> None:
             handled, failures = delivery.outcomes()

@@ -13,7 +13,7 @@ from echannel_ray.core.messages import REPLAY, Consumer, Derived, Membership
 from echannel_ray.core.windows import DROP_LONGEST_WAITING, DROP_THIS, MODULATOR
 from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PLAIN
 from echannel_ray.runtime.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk, Host
-from echannel_ray.runtime.deliveries import Delivery
+from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.inline import InlineHost
 from echannel_ray.runtime.isolated import IsolatedHost
 from echannel_ray.runtime.local import NOTHING
@@ -59,7 +59,7 @@ class Branches:
         for branch in self._first:
             branch.feed(chunk)
 
-    def offer(self, event: Any, encoded: Encoded | None, delivery: Delivery | None) -> bool:
+    def offer(self, event: Any, encoded: Encoded | None, delivery: PendingDelivery | None) -> bool:
         """One event was published; False where a policy dropped it for somebody."""
         kind, payload, size = encoded or (PLAIN, None, OVERHEAD_BYTES)
         objects = None if event is NOTHING else [event]

@@ -32,8 +32,8 @@ class Receipt:
     consumers: int
 
 
-class Delivery:
-    """A delivered event: `result()` or `await` waits until every consumer's handler has returned."""
+class PendingDelivery(Waiter):
+    """A delivered event, what came back for it, and who waits for that; `Delivery` is what a program sees of it."""
 
     __slots__ = (
         "_callbacks",
@@ -43,20 +43,19 @@ class Delivery:
         "_handled",
         "_local",
         "_mailboxes",
-        "_waiter",
         "awaited",
         "number",
         "task",
     )
 
     def __init__(self, endpoint: Endpoint, awaited: Awaited) -> None:
+        super().__init__()
         self._endpoint = endpoint
         self.awaited = awaited  # who of other processes has to answer, as the core knows it
         self.number = awaited.number
         self._local = 0
         self._handled = 0
         self._failures: list[Failure] = []
-        self._waiter = Waiter()
         self._callbacks: list[Callable[[], Any]] = []
         self._mailboxes: Sequence[Mailbox] = ()  # of this process, that have to answer
         self._error: BaseException | None = None
@@ -109,7 +108,7 @@ class Delivery:
         self._local += 1
         return Emission(self)
 
-    def emitted(self, parts: Sequence[Delivery]) -> None:
+    def emitted(self, parts: Sequence[PendingDelivery]) -> None:
         """All that a modulator emitted was handled, or failed."""
         self._local -= 1
         # Each part has the same consumers.
@@ -120,7 +119,7 @@ class Delivery:
 
     def when_done(self, call: Callable[[], Any]) -> None:
         """Call this when everybody has answered, or now."""
-        if self._waiter.done:
+        if self.done:
             call()
         else:
             self._callbacks.append(call)
@@ -129,15 +128,15 @@ class Delivery:
         """There is no room for the event yet: another delivery is made when there is, and its outcome is passed on."""
         self._local = 1
 
-    def pass_on_to(self, earlier: Delivery) -> None:
+    def pass_on_to(self, earlier: PendingDelivery) -> None:
         """This is the one that was made when there was room."""
         with self._endpoint.lock:
-            if self._waiter.done:
+            if self.done:
                 earlier._take(self)
             else:
                 self._callbacks.append(lambda: earlier._take(self))
 
-    def _take(self, later: Delivery) -> None:
+    def _take(self, later: PendingDelivery) -> None:
         self._failures, self._handled, self._error = later._failures, later._handled, later._error
         self._local = 0
         self._check()
@@ -158,25 +157,21 @@ class Delivery:
         self._check()
 
     def _check(self) -> None:
-        if not self.awaited.waiting and self._local <= 0 and not self._waiter.done:
+        if not self.awaited.waiting and self._local <= 0 and not self.done:
             self._endpoint.deliveries.pop(self.number, None)
             self._endpoint.core.deliveries.end(self.number)
-            self._waiter.set()
+            self.set()
             for callback in self._callbacks:
                 callback()
 
     # ---- the caller's side ----
 
-    def done(self) -> bool:
-        """Whether every consumer has answered."""
-        return self._waiter.done
-
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait until every consumer's handler has returned; `DeliveryFailed` where one raised or died."""
         deadline = deadline_of(timeout)
-        if not self._waiter.done:
+        if not self.done:
             self._refuse_to_wait_for_itself()
-        if not self._waiter.done and not self._endpoint.crew.wait(self._waiter, deadline):
+        if not self.done and not self._endpoint.crew.wait(self, deadline):
             raise TimeoutError(
                 f"{len(self.awaited.waiting) + self._local} consumers have not answered within {timeout} s"
             )
@@ -204,13 +199,13 @@ class Delivery:
         return Receipt(self._handled)
 
     def __await__(self) -> Generator[Any, None, Receipt]:
-        if not self._waiter.done:
+        if not self.done:
             self._refuse_to_wait_for_itself()
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             with self._endpoint.lock:
                 self._callbacks.append(lambda: _wake_soon(loop, future))
-            if not self.done():
+            if not self.done:
                 yield from future
         return self._outcome()
 
@@ -221,19 +216,19 @@ class Emission:
     Whoever made it calls `complete` when the event was handed on.
     """
 
-    def __init__(self, whole: Delivery) -> None:
+    def __init__(self, whole: PendingDelivery) -> None:
         self._whole = whole
-        self._parts: list[Delivery] = []
+        self._parts: list[PendingDelivery] = []
         self._open = 1
 
-    def part(self) -> Delivery:
+    def part(self) -> PendingDelivery:
         """One more event was emitted."""
         part = self._whole._endpoint.new_delivery()
         self._parts.append(part)
         self._open += 1
         return part
 
-    def sent(self, part: Delivery) -> None:
+    def sent(self, part: PendingDelivery) -> None:
         """Who has to answer for it is known."""
         part.when_done(self.complete)
 

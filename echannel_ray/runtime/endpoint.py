@@ -45,7 +45,7 @@ from echannel_ray.runtime.bell import Bell
 from echannel_ray.runtime.by_channel import ByChannel
 from echannel_ray.runtime.calls import Calls
 from echannel_ray.runtime.crew import EARLY_SECONDS, TICK_SECONDS, Crew, Errand
-from echannel_ray.runtime.deliveries import Delivery
+from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.derivations import Derivations
 from echannel_ray.runtime.incoming import Incoming
 from echannel_ray.runtime.installing import Installer
@@ -105,7 +105,7 @@ class Endpoint:
         self.definitions: dict[str, Definition] = {}
         self.memberships: dict[str, Membership] = {}
         self.derivations = Derivations(self)
-        self.deliveries: dict[int, Delivery] = {}
+        self.deliveries: dict[int, PendingDelivery] = {}
         self.peculiar_seen = False  # events that no handler gets: unreadable ones, and notices
         self.on_node_drains: Callable[[float], Any] | None = None  # how its owner leaves a node within so many seconds
         self.blocked_publishers = 0  # that wait for credit
@@ -437,9 +437,9 @@ class Endpoint:
 
     # ---- what waits for answers ----
 
-    def new_delivery(self) -> Delivery:
+    def new_delivery(self) -> PendingDelivery:
         """A delivery that nobody has to answer yet; under the lock."""
-        delivery = Delivery(self, self.core.deliveries.begin())
+        delivery = PendingDelivery(self, self.core.deliveries.begin())
         self.deliveries[delivery.number] = delivery
         return delivery
 

@@ -11,14 +11,14 @@ from echannel_ray.formats.events import decode
 from echannel_ray.runtime.mailbox import LocalEvent, Mailbox
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.deliveries import Delivery
+    from echannel_ray.runtime.deliveries import PendingDelivery
     from echannel_ray.runtime.outlet import Outlet
 
 NOTHING: Any = object()  # where there is no object, only its bytes
 
 
 def hand_over(
-    outlet: Outlet, event: Any, encoded: tuple[int, Any, int] | None, sequence: int, delivery: Delivery | None
+    outlet: Outlet, event: Any, encoded: tuple[int, Any, int] | None, sequence: int, delivery: PendingDelivery | None
 ) -> int:
     """Hand the event itself to consumers of this process, or its record to those who want it in another form; how many
     took it.

@@ -23,7 +23,7 @@ from echannel_ray.runtime.timers import Timer
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.deliveries import Delivery
+    from echannel_ray.runtime.deliveries import PendingDelivery
     from echannel_ray.runtime.endpoint import Endpoint
     from echannel_ray.runtime.typed import RecordReader
 
@@ -69,7 +69,7 @@ class LocalEvent(NamedTuple):
     producer: str
     sequence: int
     published_at: float
-    delivery: Delivery | None
+    delivery: PendingDelivery | None
     turn: int = 0
     kind: int = 0
     records: int = 1

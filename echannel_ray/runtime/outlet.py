@@ -16,7 +16,7 @@ from echannel_ray.core.lags import lag_of_groups
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.packing import Packing
 from echannel_ray.formats.events import BUFFERS, NOTICE, OVERHEAD_BYTES, PICKLED
-from echannel_ray.runtime.deliveries import Delivery
+from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.local import hand_over, hand_over_block
 from echannel_ray.runtime.mailbox import Gap, LocalGap, Mailbox, producer_name
 
@@ -126,7 +126,7 @@ class Outlet:
         if not self.held:
             self.endpoint.held_up.pop(self.stream.number, None)
 
-    def send(self, event: Any, encoded: Encoded | None, delivery: Delivery | None) -> bool:
+    def send(self, event: Any, encoded: Encoded | None, delivery: PendingDelivery | None) -> bool:
         """One event to everybody; False where a policy dropped it for one. It leaves at once with a `delivery`."""
         stream = self.stream
         endpoint = self.endpoint
@@ -171,7 +171,7 @@ class Outlet:
             payload = joined(payload)
         return kind, payload, size
 
-    def _expect(self, delivery: Delivery, sequence: int, accepted: int) -> None:
+    def _expect(self, delivery: PendingDelivery, sequence: int, accepted: int) -> None:
         endpoint = self.endpoint
         began = time.monotonic()
         reached = self.core.deliver(delivery.awaited, self.stream, sequence, began)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
@@ -22,10 +21,9 @@ from echannel_ray.runtime.branch import Chunk
 from echannel_ray.runtime.branches import Branches
 from echannel_ray.runtime.bulk import publish_blocks
 from echannel_ray.runtime.crew import TICK_SECONDS
-from echannel_ray.runtime.deliveries import Delivery
+from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.draining import Drain
 from echannel_ray.runtime.granting import Grants, Info
-from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.outlet import SMALL_BYTES, Encoded, Outlet
 from echannel_ray.runtime.room import Room
 from echannel_ray.runtime.waiting import deadline_of
@@ -371,7 +369,7 @@ class Publisher:
             complete &= publish(event)
         return complete
 
-    def deliver(self, event: Any, timeout: float | None = None) -> Delivery:
+    def deliver(self, event: Any, timeout: float | None = None) -> PendingDelivery:
         """Publish the event at once; the result comes when every consumer's handler has returned.
 
         Where there is no room for it, this waits as `publish` does (up to `timeout` seconds). In a coroutine the
@@ -393,7 +391,7 @@ class Publisher:
 
     def _deliver_later(
         self, event: Any, encoded: tuple[int, Any, int] | None, size: int, timeout: float | None
-    ) -> Delivery:
+    ) -> PendingDelivery:
         deadline = deadline_of(timeout)
         with self._lock:
             waiting = self.endpoint.new_delivery()
@@ -415,7 +413,7 @@ class Publisher:
         waiting.task = asyncio.get_running_loop().create_task(admit(size))
         return waiting
 
-    def _deliver_gathered(self, kind: int, payload: Any, size: int) -> Delivery | None:
+    def _deliver_gathered(self, kind: int, payload: Any, size: int) -> PendingDelivery | None:
         """The usual way, as `_gather` is for `publish`; None where the long one must be taken."""
         stream = self.stream
         endpoint = self.endpoint
@@ -466,10 +464,6 @@ class Publisher:
             if outcome is not None:
                 return bool(outcome)
             await self.room.wait_async(size, deadline, timeout)
-
-    async def adrain(self, timeout: float | None = None) -> None:
-        """As `drain`, without holding up the event loop."""
-        await in_thread(partial(self.drain, timeout))
 
     def refuse(self, error: errors.EChannelError) -> None:
         """Take no event any more, for which `publish` raises this; what was published can still be drained."""

@@ -205,7 +205,7 @@ WITHOUT_AGENT = """
 import ray
 from ray._private.utils import get_dashboard_dependency_error
 import echannel_ray as ec
-from echannel_ray.session import session_for
+from echannel_ray.session import endpoint_for
 
 assert get_dashboard_dependency_error() is not None
 ray.init("local", num_cpus=2, log_to_driver=False, object_store_memory=80_000_000)
@@ -213,7 +213,7 @@ channel = ec.channel("unseen")
 with channel.subscribe(print) as subscription, channel.producer() as producer:
     for event in ("first", "second"):  # the concentrator still works when it has shown what it was told
         producer.deliver(event).result(timeout=30)
-        session_for(None).endpoint.teller.tell()
+        endpoint_for(None).teller.tell()
     (concentrator,) = ec.status().concentrators
     print("restarts:", concentrator.restarts)
 ec.shutdown()

@@ -15,7 +15,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
-from echannel_ray.session import session_for
+from echannel_ray.session import endpoint_for
 from tests.api import modulators
 from tests.api.parties import SOON, Inbox, Valve, ask
 from tests.clusters import wait_until
@@ -311,7 +311,7 @@ def test_one_ends_with_its_last_subscriber(near, channel, tier):
     assert len(channel.stats().derived) == 1
     second.close()
     assert channel.stats().derived == {}
-    assert ask(near, lambda party: len([*party.kept["producer"].branches])) == 0
+    assert ask(near, lambda party: len([*party.kept["producer"]._publisher.branches])) == 0
 
 
 def test_a_derived_channel_is_a_channel(near, far, channel, tier):
@@ -446,7 +446,7 @@ def test_a_reset_that_takes_too_long_leaves_the_old_pair(channel, tier):
             subscription.reset(modulators.Waiting(), tier=tier, timeout=0.3)
         gate.opened.set()
         wait_until(lambda: [each.modulator for each in channel.stats().derived.values()] == ["Above"])
-        wait_until(lambda: session_for(None).endpoint.memberships[channel.name].consumers[0].turn == 2)
+        wait_until(lambda: endpoint_for(None).memberships[channel.name].consumers[0].turn == 2)
         for event in range(5):
             producer.publish(event)
         producer.drain(timeout=SOON)

@@ -166,7 +166,7 @@ def test_policies_end_with_those_who_use_them(near, name):
             ask(near, lambda party: party.kept.pop("other").close())
         producer.publish_many([1, 2, 3, 4])
         producer.drain(SOON)
-        gather = producer.stream.gather
+        gather = producer._publisher.stream.gather
         assert gather is not None
         gc.collect()
         producer.publish_many([5, 6])
@@ -177,8 +177,8 @@ def test_a_gap_is_the_first_thing_that_leaves(near, name):
     channel = ec.channel(name)
     ask(near, lambda party: party.kept.update(subscriptions=[channel.subscribe(group="g")]))
     with channel.producer(overflow="drop_newest") as producer:
-        with producer.endpoint.lock:
-            producer.outlet.drop(1, "newest")
+        with producer._publisher.endpoint.lock:
+            producer._publisher.outlet.drop(1, "newest")
         producer.publish("an event")
         assert ask(near, get, 1) == ["an event"]
 

@@ -14,7 +14,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
-from echannel_ray.session import session_for
+from echannel_ray.session import endpoint_for
 from tests.api.parties import SOON, Inbox, Party, ask, publish_all
 from tests.clusters import wait_until
 
@@ -135,7 +135,7 @@ def test_a_format_that_came_later_is_asked_for_once(near, name):
     newest = dataclasses.make_dataclass("Newest", [("number", int), ("price", float), ("never_seen_before", str)])
 
     def count_asking(party):
-        requests = session_for(None).endpoint.requests
+        requests = endpoint_for(None).requests
         party.kept["asked"] = []
         ask_manager = requests.ask
 
@@ -146,7 +146,7 @@ def test_a_format_that_came_later_is_asked_for_once(near, name):
         vars(requests)["ask"] = counting
 
     def asked_for(party):
-        del vars(session_for(None).endpoint.requests)["ask"]
+        del vars(endpoint_for(None).requests)["ask"]
         return party.kept["asked"]
 
     ask(near, count_asking)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 import echannel_ray as ec
-from echannel_ray.session import session_for
+from echannel_ray.session import endpoint_for
 from tests.cli.commands import ROOT, start
 from tests.clusters import wait_until
 
@@ -37,7 +37,7 @@ def address(cluster):
 
 def reach(channel, taps):
     """Wait until producers of this process reach so many taps: managers know of a consumer before producers do."""
-    memberships = session_for(None).endpoint.memberships
+    memberships = endpoint_for(None).memberships
 
     def reached():
         membership = memberships.get(channel.name)

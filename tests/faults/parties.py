@@ -53,9 +53,9 @@ class Process:
 
     def holdings(self) -> dict[str, int]:
         """What this process has of others: counted, to see that it is freed."""
-        from echannel_ray.session import session_for
+        from echannel_ray.session import endpoint_for
 
-        endpoint = session_for(None).endpoint
+        endpoint = endpoint_for(None)
         receiver, sender = endpoint.core.receiver, endpoint.core.sender
         return {
             "received_flows": len(receiver.flows),
@@ -69,16 +69,16 @@ class Process:
 
     def endpoint(self) -> tuple[int, int]:
         """Node and number of this process's endpoint."""
-        from echannel_ray.session import session_for
+        from echannel_ray.session import endpoint_for
 
-        endpoint = session_for(None).endpoint
+        endpoint = endpoint_for(None)
         return endpoint.node, endpoint.id
 
     def malformed(self) -> int:
         """How many frames and packs its endpoint has skipped, as they made no sense."""
-        from echannel_ray.session import session_for
+        from echannel_ray.session import endpoint_for
 
-        return session_for(None).endpoint.incoming.malformed
+        return endpoint_for(None).incoming.malformed
 
     def fork(self) -> int:
         """A child that does nothing until it is killed; its pid."""
@@ -131,7 +131,7 @@ class Consumer(Process):
         """Leave at once, without waiting for anything."""
         from echannel_ray.session import session_for
 
-        session_for(None).end()
+        session_for(None)._end()
 
     def release(self) -> None:
         self._released.set()
