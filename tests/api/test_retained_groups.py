@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 import ray
@@ -124,11 +125,14 @@ def test_members_that_leave_inside_their_handlers(channel):
         def handle(event):
             quota[0] -= 1
             if quota[0] == 0:
+                assert made.wait(SOON)  # all of it may be handled before `subscribe` has returned
                 subscription.close()
                 left(event)
             seen(event)
 
+        made = threading.Event()
         subscription = channel.subscribe(handle, group="g", start="earliest")
+        made.set()
 
     left = Inbox()
     publish_all(None, channel, [*range(400)])
