@@ -6,9 +6,14 @@ import asyncio
 import inspect
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors, options
+from echannel_ray.client.channels import encoder_of, fields_of, open_typed, retains
+from echannel_ray.client.consumption import Pair, consume, tier_of
+from echannel_ray.client.derivation import derive, derived_meanwhile, name_of_derived, replay_from
+from echannel_ray.client.production import produce
 from echannel_ray.core import messages
 from echannel_ray.core.windows import OVERFLOW_POLICIES
 from echannel_ray.formats.traced import switch
@@ -18,13 +23,9 @@ from echannel_ray.modulation.admission import Admission
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.options import Packing, Retention
 from echannel_ray.producer import Producer
-from echannel_ray.records import known
 from echannel_ray.records.reading import Reader
 from echannel_ray.records.untyped import UntypedReader
-from echannel_ray.records.writing import format_of
 from echannel_ray.retained.publisher import RetainedPublisher
-from echannel_ray.retained.reader import LogReader
-from echannel_ray.runtime.entering import enter, install_derived, replay_from
 from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
 from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.mailbox import Mailbox
@@ -32,13 +33,13 @@ from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.publisher import Publisher
 from echannel_ray.runtime.pulling import PullMailbox
 from echannel_ray.runtime.shipping import ship
-from echannel_ray.runtime.typed import RecordEncoder, RecordReader, open_more
+from echannel_ray.runtime.typed import RecordReader, open_more
 from echannel_ray.runtime.waiting import deadline_of
 from echannel_ray.schemas import types
 from echannel_ray.schemas.schema import Record, record_from
 from echannel_ray.schemas.texts import type_text
 from echannel_ray.session import endpoint_for
-from echannel_ray.subscription import Pair, Subscription, tier_of
+from echannel_ray.subscription import Subscription
 
 if TYPE_CHECKING:
     from echannel_ray.event_code import Ecode
@@ -106,7 +107,7 @@ class EventChannel:
     @property
     def name(self) -> str:
         """Its name within its namespace; that of a derived channel says from which it is derived, and by what code."""
-        return f"{self._name}~{self._key()[:12]}" if self._chain else self._name
+        return name_of_derived(self._name, self._key()) if self._chain else self._name
 
     @property
     def namespace(self) -> str:
@@ -122,8 +123,7 @@ class EventChannel:
         """Field names and types of its events, known without the class; None on an untyped channel."""
         if self._output is not None:
             return {field.name: type_text(field.type) for field in record_from(self._output).fields}
-        definition = self._defined()
-        return dict(definition.type_schema["fields"]) if definition.type_schema else None
+        return fields_of(self._defined())
 
     def stats(self) -> ChannelStats:
         """Counters over all processes."""
@@ -164,37 +164,18 @@ class EventChannel:
         endpoint = self._joined()
         derived = self._key()
         definition = self._defined()
-        records = None
-        if definition.type_schema:
-            output = types.described(record_from(self._output)) if self._output is not None else None
-            records = RecordEncoder(endpoint, definition, self._event_type, validate, output)
-        is_logged = "retain" in definition.options and not derived
-        publisher = _publisher_class(is_logged)(
+        output = types.described(record_from(self._output)) if self._output is not None else None
+        publisher = produce(
             endpoint,
-            self._name,
-            definition.incarnation,
-            overflow,
-            options.DEFAULT_WINDOW_BYTES,
-            options.packing_of(definition.options),
-            derived,
-            admission,
-            services,
-            delegate,
-            records,
+            definition,
+            encoder_of(endpoint, definition, self._event_type, validate, output),
+            overflow=overflow,
+            derived=derived,
+            admission=admission,
+            services=services,
+            delegate=delegate,
+            publisher_class=_publisher_class(is_logged=retains(definition) and not derived),
         )
-        try:
-            membership = endpoint.requests.ask(
-                messages.RegisterProducer(self._name, publisher.stream.number, definition.incarnation, derived)
-            )
-            if isinstance(publisher, RetainedPublisher):
-                publisher.begin(membership)
-        except BaseException:
-            endpoint.requests.tell(messages.UnregisterProducer(self._name, publisher.stream.number, {}))
-            with endpoint.lock:
-                endpoint.core.close_stream(publisher.stream)
-                endpoint.publishers.pop(publisher.stream.number, None)
-            raise
-        endpoint.installer.install(membership)
         return Producer(publisher)
 
     # ---- consuming ----
@@ -241,35 +222,27 @@ class EventChannel:
                 "E-code derives a channel, and is no modulator: channel.derive(…).subscribe(…)",
                 reason="E-code derives a channel",
             )
-        if start not in (None, "new") and (modulator is not None or self._chain):
-            return self._replay(start, on_missing, group).subscribe(
-                handler,
-                modulator=modulator, demodulator=demodulator, tier=tier, event_type=event_type, group=group,
-                on_error=on_error, timeout=timeout, batches=batches, on_missing=on_missing,
-            )  # fmt: skip
         pair = Pair.of(modulator, demodulator, tier, group)
+        self._check_start(start, on_missing)
         endpoint = self._joined()
-        parent = self._key()
-        records = self._records(endpoint, event_type, batches)
-        mailbox = self._mailbox(endpoint, handler, group, pair.fingerprint)
-        mailbox.records = records
-        mailbox.begin_turn(0, demodulator)
-        mailbox.on_error = on_error
-        mailbox.skips_missing = on_missing == "skip"
-        mailbox.incarnation = self._defined().incarnation
-        reader = self._reader(endpoint, mailbox, pair, start, on_missing)
-        mailbox.source = reader
-        deadline = deadline_of(timeout)
-        request = messages.Subscribe(
-            self._name, mailbox.number, group, mailbox.pair, mailbox.incarnation, parent, pair.shipment
-        )
-        membership = enter(
-            endpoint, mailbox, request, timeout,
-            lambda membership: reader.begin(membership, deadline) if reader is not None else None,
-        )  # fmt: skip
-        subscription = Subscription(endpoint, mailbox, parent)
-        subscription._begin(membership, pair, demodulator)
-        return subscription
+        # A place in the logs is where those begin who read them: modulators work on what is replayed from there.
+        is_replayed = start not in (None, "new") and (pair.shipment is not None or bool(self._chain))
+        with self._behind(endpoint, start, group) if is_replayed else nullcontext(self._key()) as parent:
+            records = self._records(endpoint, event_type, batches)
+            mailbox = self._mailbox(endpoint, handler, group, pair.fingerprint)
+            mailbox.on_error = on_error
+            consumption = consume(
+                endpoint,
+                self._defined(),
+                mailbox,
+                records,
+                parent=parent,
+                pair=pair,
+                start=start,
+                skips_missing=on_missing == "skip",
+                timeout=timeout,
+            )
+        return Subscription(consumption)
 
     async def asubscribe(
         self,
@@ -347,9 +320,7 @@ class EventChannel:
         if self._derived is None or self._endpoint is not endpoint:
             held = EventChannel(self._namespace, self._name, None, self._packing, self._retain, self._chain[:-1])
             parent = held._key()  # it must not end before this one is there
-            derived, handle = install_derived(
-                endpoint, self._name, parent, self._chain[-1], self._defined().incarnation
-            )
+            derived, handle = derive(endpoint, self._defined(), parent, self._chain[-1])
             self._derived, self._endpoint = derived, endpoint
             weakref.finalize(self, endpoint.derivations.released, handle).atexit = False
         return self._derived.key
@@ -367,7 +338,7 @@ class EventChannel:
                 definition = self._definition = open_more(endpoint, definition, event_type)
                 type_schema = definition.type_schema
             types.check_consumer(self._name, type_schema, event_type)
-        if type_schema is None and "retain" in definition.options:
+        if type_schema is None and retains(definition):
             return RecordReader(endpoint, self._name, definition.incarnation, UntypedReader(batches))
         if type_schema is None:
             if batches is not None:
@@ -382,37 +353,24 @@ class EventChannel:
             record = types.with_defaults_of(type_schema, types.schema_of(target))
         return RecordReader(endpoint, self._name, definition.incarnation, Reader(target, record, batches))
 
-    def _reader(
-        self, endpoint: Endpoint, mailbox: Mailbox, pair: Pair, start: str | Position | None, on_missing: str
-    ) -> LogReader | None:
-        """Who reads the logs for a subscription; None where its events come from the producers, or from modulators."""
-        is_retained = self._check_start(start, on_missing)
-        if is_retained and pair.shipment is None and not self._chain:
-            return LogReader(endpoint, mailbox, start or "new", on_missing == "skip")
-        return None
-
-    def _check_start(self, start: str | Position | None, on_missing: str) -> bool:
-        """Whether the channel is retained; raises where it can't be read from there."""
+    def _check_start(self, start: str | Position | None, on_missing: str) -> None:
+        """Raises where the channel can't be read from there."""
         if on_missing not in ("raise", "skip"):
             raise ValueError(f'on_missing is "raise" or "skip", not {on_missing!r}')
         if isinstance(start, str) and start not in ("new", "earliest"):
             raise ValueError(f'start is "new", "earliest" or a position, not {start!r} (see Position.parse)')
         if start is not None and not isinstance(start, str | Position):
             raise TypeError(f'start is "new", "earliest" or a Position, not {type(start).__name__}')
-        is_retained = "retain" in self._defined().options
-        if start not in (None, "new") and not is_retained:
+        if start not in (None, "new") and not retains(self._defined()):
             raise ValueError(
                 f"channel {self.name!r} can't be read from {start!r} on: it retains nothing: create it with retain="
             )
-        return is_retained
 
-    def _replay(self, start: str | Position | None, on_missing: str, group: str | None) -> EventChannel:
-        """The channel, with what is derived up to here, from a place on: see `retained.replaying`."""
-        self._check_start(start, on_missing)
-        chain = (replay_from(str(start), group), *self._chain)
-        return EventChannel(
-            self._namespace, self._name, self._event_type, self._packing, self._retain, chain, self._output
-        )
+    def _behind(
+        self, endpoint: Endpoint, start: str | Position | None, group: str | None
+    ) -> AbstractContextManager[str]:
+        """What is derived up to here, from a place in the logs on; it lives as long as its subscriber."""
+        return derived_meanwhile(endpoint, self._defined(), replay_from(str(start), group), *self._chain)
 
     def _mailbox(
         self, endpoint: Endpoint, handler: Callable[[Any], Any] | None, group: str | None, pair: str
@@ -436,14 +394,9 @@ class EventChannel:
     def _open(self, endpoint: Endpoint) -> None:
         # A derived channel may have another type than what it is derived from.
         event_type = self._event_type if not self._chain else None
-        formats = known.listed(format_of(event_type)) if event_type is not None else {}
-        wanted = options.as_dict(self._packing, self._retain)
-        request = messages.OpenChannel(self._name, types.describe(event_type), wanted, formats)
-        definition = endpoint.requests.ask(request)
+        definition = open_typed(endpoint, self._name, event_type, self._packing, self._retain)
         options.check_retention(self._name, definition.options, self._retain)
         self._definition = definition
-        endpoint.definitions[self._name] = definition
-        known.learn_all(definition.formats)
 
     def _defined(self) -> messages.Definition:
         if self._definition is None:

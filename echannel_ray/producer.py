@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from echannel_ray import errors
+from echannel_ray.client.production import end_producer
 from echannel_ray.delivery import Delivery
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.owned import OwnedByProcess
@@ -77,22 +77,7 @@ class Producer(OwnedByProcess):
 
     def close(self, timeout: float | None = None) -> None:
         """Drain, and leave the channel. A second call does nothing."""
-        publisher = self._publisher
-        if publisher.stream.closed:
-            return
-        endpoint = publisher.endpoint
-        if endpoint.closed or endpoint.broken is not None:
-            publisher.stream.closed = True
-            return
-        try:
-            if not publisher.stream.deleted:
-                self.drain(timeout)
-        finally:
-            farewell = publisher.retire()
-        try:
-            endpoint.requests.ask(farewell)
-        except errors.ChannelDeleted:
-            pass  # nobody keeps its books any more
+        end_producer(self._publisher, timeout)
 
     async def aclose(self, timeout: float | None = None) -> None:
         """As `close`, without holding up the event loop."""

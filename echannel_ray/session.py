@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import importlib.util
 import os
 import threading
@@ -17,13 +16,13 @@ import ray
 from echannel_ray import errors
 from echannel_ray.actors import bootstrap
 from echannel_ray.actors.storage import SOCKET_NAME
+from echannel_ray.client.departure import leave, leave_node, node_is_drained
 from echannel_ray.core import messages
 from echannel_ray.formats.traced import switch
 from echannel_ray.ids import check_namespace, node_number
 from echannel_ray.retained.calls import ANSWERS
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.greeting import greet
-from echannel_ray.runtime.leaving import leave_node, node_is_drained
 from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.transport.connection import Connection
@@ -85,7 +84,7 @@ class Session(OwnedByProcess):
         deadline = None if drain_seconds is None else time.monotonic() + drain_seconds
         try:
             if self._endpoint.broken is None:
-                self._leave_in_order(deadline)
+                leave(self._endpoint, deadline)
         finally:
             for mailbox in [*self._endpoint.mailboxes.values()]:
                 mailbox.close()
@@ -98,34 +97,11 @@ class Session(OwnedByProcess):
         mark_left(os.path.dirname(self._socket_path), self._endpoint.id)
 
     def _leave_node(self, seconds: float) -> None:
-        """The node is to be removed; see `runtime.leaving`."""
+        """The node is to be removed."""
         try:
             leave_node(self._endpoint, seconds)
         finally:
             self._end()
-
-    def _leave_in_order(self, deadline: float | None) -> None:
-        endpoint = self._endpoint
-
-        def left() -> float | None:
-            return None if deadline is None else max(0.0, deadline - time.monotonic())
-
-        publishers = [*endpoint.publishers.values()]
-        mailboxes = [*endpoint.mailboxes.values()]
-        for publisher in publishers:
-            with contextlib.suppress(TimeoutError, errors.EChannelError):  # as much as can be
-                publisher.drain(left())
-        for mailbox in mailboxes:
-            if mailbox.source is not None:  # its logs have to know how far it came before it is gone
-                endpoint.close_mailbox(mailbox)
-                with contextlib.suppress(TimeoutError, errors.EChannelError):
-                    mailbox.source.leave(left())
-        with contextlib.suppress(TimeoutError, errors.EChannelError):
-            farewells = [messages.Unsubscribe(m.channel, m.number, m.totals()) for m in mailboxes]
-            endpoint.requests.ask_all(farewells, left())
-            for mailbox in mailboxes:
-                endpoint.close_mailbox(mailbox)  # members of groups report how far they came
-            endpoint.requests.ask_all([publisher.retire() for publisher in publishers], left())
 
     def gateway(
         self,

@@ -2,68 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import threading
-import time
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.core.counting import growth
-from echannel_ray.core.messages import Membership, Shipment, Subscribe, Unsubscribe
-from echannel_ray.modulation.fingerprint import identity_of
-from echannel_ray.runtime.calls import Nobody
-from echannel_ray.runtime.crew import Errand
-from echannel_ray.runtime.entering import entered
-from echannel_ray.runtime.mailbox import Gap, Mailbox, Message
+from echannel_ray.client.consumption import Consumption
+from echannel_ray.runtime.mailbox import Gap, Message
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.runtime.pulling import Ended, PullMailbox, closed_error
-from echannel_ray.runtime.shipping import identity_of_other, ship
-from echannel_ray.runtime.waiting import deadline_of
+from echannel_ray.runtime.waiting import deadline_of, seconds_left
 
 if TYPE_CHECKING:
     from echannel_ray.models import SubscriptionStats
-    from echannel_ray.runtime.endpoint import Endpoint
-
-
-TIERS_OF_MODULATORS = ("isolated", "inline")
-
-
-def tier_of(tier: str | None) -> str:
-    """The tier that is meant, or `ValueError`."""
-    if tier is None:
-        return TIERS_OF_MODULATORS[0]
-    if tier not in TIERS_OF_MODULATORS:
-        raise ValueError(f"the tier of a modulator is {' or '.join(map(repr, TIERS_OF_MODULATORS))}, not {tier!r}")
-    return tier
-
-
-class Pair(NamedTuple):
-    """The two halves of an eager handler, as a subscription asks for them."""
-
-    shipment: Shipment | None
-    fingerprint: str  # for groups, whose members have equal pairs; "" is no pair
-
-    @classmethod
-    def of(cls, modulator: Any, demodulator: Any, tier: str | None, group: str | None) -> Pair:
-        """Ship the one, and look at the other."""
-        tier = tier_of(tier)
-        if isinstance(demodulator, type):
-            raise TypeError(f"a demodulator is an object, not its class: {demodulator.__name__}(…)")
-        if demodulator is not None and not callable(getattr(demodulator, "receive", None)):
-            raise TypeError(f"a demodulator has a method receive(event), and {type(demodulator).__name__} has none")
-        shipment = ship(modulator, tier) if modulator is not None else None
-        if group is None:
-            return cls(shipment, "")
-        parts = [
-            identity_of(shipment.code, shipment.key, [dataclasses.astuple(each) for each in shipment.shared])
-            if shipment is not None
-            else "",
-            identity_of_other(demodulator) if demodulator is not None else "",
-        ]
-        return cls(shipment, "/".join(parts) if any(parts) else "")
 
 
 # No generators: these would end with the first error, and what is told in the place of events that are gone is no end.
@@ -129,22 +81,16 @@ class Subscription(OwnedByProcess):
 
     _advice = "a subscription belongs to its process: pass the channel instead, and call channel.subscribe() there"
 
-    def __init__(self, endpoint: Endpoint, mailbox: Mailbox, parent: str = "") -> None:
-        self._endpoint = endpoint
-        self._parent = parent  # what it was made on: a derived channel, or "", the channel itself
-        self._resetting = threading.Lock()
-        self._last_turn = 0
-        self._shipment: Shipment | None = None  # of the pair that counts, as is the demodulator
-        self._demodulator: Any = None
-        self._mailbox = mailbox
-        self._closing = threading.Lock()
-        self._closed = False
-        if mailbox.is_pulled:
+    def __init__(self, consumption: Consumption) -> None:
+        self._consumption = consumption
+        self._endpoint = consumption.endpoint
+        self._mailbox = consumption.mailbox
+        if self._mailbox.is_pulled:
             # Nobody can ask for its events any more, and producers would wait for it for good.
-            weakref.finalize(self, endpoint.abandon_later, mailbox).atexit = False
+            weakref.finalize(self, self._endpoint.abandon_later, self._mailbox).atexit = False
 
     def __repr__(self) -> str:
-        state = " (closed)" if self._closed else ""
+        state = " (closed)" if self._consumption.closed else ""
         return f"<subscription {self._mailbox.number} of channel {self._mailbox.channel!r}{state}>"
 
     # ---- pulling ----
@@ -172,7 +118,7 @@ class Subscription(OwnedByProcess):
         return _AsyncEvents(self)
 
     def _next_message(self, deadline: float | None) -> Message | Gap:
-        return self._pull().get(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return self._pull().get(seconds_left(deadline))
 
     def _pull(self) -> PullMailbox:
         if not isinstance(self._mailbox, PullMailbox):
@@ -193,77 +139,13 @@ class Subscription(OwnedByProcess):
         """
         self._check_open()
         deadline_of(timeout)  # which raises where it is none
-        mailbox = self._mailbox
-        if mailbox.source is not None:
-            raise errors.ModulatorRefused(
-                f"this subscription reads the log of channel {mailbox.channel!r}, and has no pair to replace: "
-                "subscribe anew, with the modulator",
-                reason="it reads a log",
-                channel=mailbox.channel,
-            )
-        pair = Pair.of(modulator, demodulator, tier, mailbox.group)
-        with self._resetting:
-            self._last_turn += 1
-            turn = self._last_turn
-            mailbox.begin_turn(turn, demodulator)
-            request = Subscribe(
-                mailbox.channel,
-                mailbox.number,
-                mailbox.group,
-                pair.fingerprint,
-                mailbox.incarnation,
-                self._parent,
-                pair.shipment,
-                turn,
-            )
-            try:
-                membership = self._endpoint.requests.ask(
-                    request, timeout, f"the new modulator of channel {mailbox.channel!r}"
-                )
-            except errors.EChannelError:
-                mailbox.turn_failed(turn)
-                raise
-            except BaseException:  # it took too long, or Ctrl-C: it may still take effect
-                self._take_back()
-                raise
-            self._shipment, self._demodulator = pair.shipment, demodulator
-            mailbox.pair = pair.fingerprint
-            mailbox.turned(turn)
-            self._entered(membership, pair)
-
-    def _take_back(self) -> None:
-        """Have the pair that was there before a `reset`, whatever becomes of that: by a later one of its own."""
-        mailbox = self._mailbox
-        self._last_turn += 1
-        mailbox.begin_turn(self._last_turn, self._demodulator)
-        mailbox.turned(self._last_turn)
-        self._endpoint.requests.tell(
-            Subscribe(
-                mailbox.channel,
-                mailbox.number,
-                mailbox.group,
-                mailbox.pair,
-                mailbox.incarnation,
-                self._parent,
-                self._shipment,
-                self._last_turn,
-            )
-        )
+        self._consumption.reset(modulator, demodulator, tier, timeout)
 
     async def areset(
         self, modulator: Any = None, demodulator: Any = None, *, tier: str | None = None, timeout: float | None = None
     ) -> None:
         """As `reset`, without holding up the event loop."""
         await in_thread(lambda: self.reset(modulator, demodulator, tier=tier, timeout=timeout))
-
-    def _begin(self, membership: Membership, pair: Pair, demodulator: Any) -> None:
-        """It has just been made."""
-        self._shipment, self._demodulator = pair.shipment, demodulator
-        self._entered(membership, pair)
-
-    def _entered(self, membership: Membership, pair: Pair) -> None:
-        """Producers know of it: note what it consumes, for managers that are restarted."""
-        entered(self._endpoint, self._mailbox, membership, pair.shipment)
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all that has arrived is handled. In its own handler, which can't wait for itself: not at all."""
@@ -278,52 +160,7 @@ class Subscription(OwnedByProcess):
 
     def close(self) -> None:
         """End it: no event is handled after this, but for one that is being handled. A second call does nothing."""
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
-        endpoint = self._endpoint
-        if endpoint.closed or endpoint.broken is not None:
-            self._mailbox.close()
-            return
-        if self._mailbox.source is not None:
-            endpoint.close_mailbox(self._mailbox)
-            if self._mailbox.is_at_rest:
-                self._leave()
-            else:  # not in its handler's thread, which may be an event loop's
-                self._mailbox.at_rest(lambda: endpoint.crew.submit(Errand(self._leave)))
-            return
-        told = self._mailbox.totals()
-        try:
-            self._unsubscribe(told)
-        except errors.ChannelDeleted:
-            pass  # nobody keeps its books any more
-        finally:
-            endpoint.close_mailbox(self._mailbox)
-            self._mailbox.at_rest(lambda: self._tell_rest(told))
-
-    def _unsubscribe(self, totals: dict[str, Any]) -> None:
-        """Have it taken out of the channel's membership, with what it has counted."""
-        mailbox = self._mailbox
-        farewell = Unsubscribe(mailbox.channel, mailbox.number, totals)
-        self._endpoint.requests.ask(farewell, None, f"leaving channel {mailbox.channel!r}")
-
-    def _tell_rest(self, told: dict[str, Any]) -> None:
-        """What was counted since it was closed: the event in whose handler that was, say."""
-        mailbox, endpoint = self._mailbox, self._endpoint
-        rest = growth(told, mailbox.totals())
-        if rest and not mailbox.deleted and not endpoint.closed:
-            endpoint.requests.tell_once(Unsubscribe(mailbox.channel, mailbox.number, rest, is_late=True))
-
-    def _leave(self) -> None:
-        """The keepers of the logs first: whom the manager takes out is dead to them, and what it had goes to others."""
-        mailbox = self._mailbox
-        assert mailbox.source is not None
-        try:
-            mailbox.source.leave()
-            self._unsubscribe(mailbox.totals())
-        except (errors.EChannelError, TimeoutError, Nobody):
-            self._endpoint.requests.tell(Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals()))
+        self._consumption.close()
 
     async def aclose(self) -> None:
         """As `close`, without holding up the event loop."""
@@ -350,6 +187,6 @@ class Subscription(OwnedByProcess):
                 f"channel {self._mailbox.channel!r} was deleted: create it again, and subscribe again",
                 channel=self._mailbox.channel,
             )
-        if self._closed:
+        if self._consumption.closed:
             raise closed_error(self._mailbox.channel)
         self._endpoint.check_usable()

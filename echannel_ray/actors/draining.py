@@ -8,9 +8,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+from echannel_ray.client.departure import node_is_drained
 from echannel_ray.core import frames
 from echannel_ray.core.messages import NodeDrains
-from echannel_ray.runtime.leaving import node_is_drained
 from echannel_ray.transport import wire
 from echannel_ray.transport.unix import mark_draining
 

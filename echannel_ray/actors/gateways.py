@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from echannel_ray import errors
+from echannel_ray.actors.keeper import Keeper
 from echannel_ray.actors.remembered import (
     remember_gateway,
     remember_tokens,
@@ -15,11 +16,10 @@ from echannel_ray.actors.remembered import (
 )
 from echannel_ray.core.messages import GatewayRequest, OpenGateway, RevokeAtGateway
 from echannel_ray.gateway.identity import Identity
+from echannel_ray.gateway.node_backend import NodeBackend
 from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.server import Gateway
 from echannel_ray.gateway.tokens import Remembered
-from echannel_ray.retained.hosting import KeeperHost
-from echannel_ray.retained.keeper import Keeper
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.transport.connection import Connection
 
@@ -34,7 +34,7 @@ class GatewayOfNode:
         self._request: OpenGateway | None = None
         self._endpoint = ""
         self._gateway: Gateway | None = None
-        self._host: KeeperHost | None = None
+        self._backend: NodeBackend | None = None
 
     def ask(self, request: GatewayRequest) -> str | None:
         """Do what a session asks for."""
@@ -100,9 +100,9 @@ class GatewayOfNode:
         )  # fmt: skip
         if identity is None:
             remember(remembered)  # tokens of another gateway, which this one takes the place of, are no good here
-        host = self._host = KeeperHost(self._keeper, self._connect)
+        backend = self._backend = NodeBackend(self._keeper.endpoint, self._keeper.kept, self._connect)
         gateway = self._gateway = Gateway(
-            host, self._namespace, request.host, request.port, events_port=request.events_port, rights=rights,
+            backend, self._namespace, request.host, request.port, events_port=request.events_port, rights=rights,
             identity=identity, remembered=remembered, remember=remember,
         )  # fmt: skip
         self._endpoint = str(gateway.start())
@@ -117,11 +117,11 @@ class GatewayOfNode:
 
     def close(self) -> None:
         """End it; clients find its successor."""
-        if self._host is not None:
-            self._host.close()
+        if self._backend is not None:
+            self._backend.close()
         if self._gateway is not None:
             self._gateway.close()
-        self._request = self._gateway = self._host = None
+        self._request = self._gateway = self._backend = None
 
 
 def _portless(request: OpenGateway) -> OpenGateway:

@@ -16,7 +16,7 @@ from echannel_ray.transport.unix import SocketDirectory, connect_unix
 
 if TYPE_CHECKING:
     from echannel_ray.actors.gateways import GatewayOfNode
-    from echannel_ray.retained.keeper import Keeper
+    from echannel_ray.actors.keeper import Keeper
     from echannel_ray.runtime.endpoint import Endpoint
 
 SOCKET_NAME = "concentrator"
@@ -36,7 +36,7 @@ class Storage:
     def keeper(self) -> Keeper:
         """Who keeps the logs of this node."""
         # Imported by the first log: most namespaces have none, and SQLite costs memory.
-        from echannel_ray.retained.keeper import Keeper
+        from echannel_ray.actors.keeper import Keeper
 
         with self._lock:
             if self._closed:

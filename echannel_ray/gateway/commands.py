@@ -49,7 +49,7 @@ class StageFiles(_Command, frozen=True, tag="stage_files"):
 
 
 class Open(_Command, frozen=True, tag="open"):
-    """See `Host.channel`; the answer is an `Opened`. The schema is as Arrow's IPC writes it."""
+    """See `GatewayBackend.channel`; the answer is an `Opened`. The schema is as Arrow's IPC writes it."""
 
     schema: bytes | None = None
     retain: dict[str, Any] | None = None
@@ -71,32 +71,32 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Commit(_Command, frozen=True, tag="commit"):
-    """See `Host.commit`."""
+    """See `GatewayBackend.commit`."""
 
     write: _Name
     chosen: tuple[Chosen, ...]
 
 
 class Abort(_Command, frozen=True, tag="abort"):
-    """See `Host.abort`."""
+    """See `GatewayBackend.abort`."""
 
     write: _Name
 
 
 class IsCommitted(_Command, frozen=True, tag="is_committed"):
-    """See `Host.is_committed`."""
+    """See `GatewayBackend.is_committed`."""
 
     write: _Name
 
 
 class IsAborted(_Command, frozen=True, tag="is_aborted"):
-    """See `Host.is_aborted`."""
+    """See `GatewayBackend.is_aborted`."""
 
     write: _Name
 
 
 class StagedBytes(_Command, frozen=True, tag="staged_bytes"):
-    """See `Host.staged_bytes`."""
+    """See `GatewayBackend.staged_bytes`."""
 
 
 class _Reading(_Command, frozen=True):
@@ -106,7 +106,7 @@ class _Reading(_Command, frozen=True):
 
 
 class Offsets(_Reading, frozen=True, tag="offsets"):
-    """See `Host.offsets`."""
+    """See `GatewayBackend.offsets`."""
 
 
 class Read(_Reading, frozen=True, tag="read"):
@@ -118,7 +118,7 @@ class Read(_Reading, frozen=True, tag="read"):
 
 
 class Group(_Reading, frozen=True, tag="group"):
-    """See `Host.group`."""
+    """See `GatewayBackend.group`."""
 
     group: _Name
     start: Annotated[str, msgspec.Meta(pattern="^(earliest|latest)$")]
@@ -126,7 +126,7 @@ class Group(_Reading, frozen=True, tag="group"):
 
 
 class Acknowledge(_Reading, frozen=True, tag="acknowledge"):
-    """See `Host.acknowledge`."""
+    """See `GatewayBackend.acknowledge`."""
 
     group: _Name
     marks: dict[_Name, _Number]

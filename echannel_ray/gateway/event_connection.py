@@ -1,7 +1,7 @@
 """One client of a gateway's port for events.
 
 Three threads, none of which is the concentrator's: one reads and does what is done at once, one does what may wait in
-the host, request by request, and one writes. So a client that does not read holds up only itself, and the one that
+the backend, request by request, and one writes. So a client that does not read holds up only itself, and the one that
 reads never waits for credit that it would have to read itself.
 
 What is kept of a client is bounded: a frame that is being read, the requests that were not answered, and one frame on
@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
 from echannel_ray.gateway import failures
-from echannel_ray.gateway.event_hosting import EventHost, Feed
+from echannel_ray.gateway.backend import Feed, GatewayBackend
 from echannel_ray.gateway.event_service import EventService, let_go
 from echannel_ray.gateway.event_subscription import Outgoing
 from echannel_ray.gateway.event_tls import Wire
@@ -38,7 +38,7 @@ class Gatekeeper(Protocol):
     """What a connection asks of its server."""
 
     namespace: str
-    host: EventHost
+    backend: GatewayBackend
 
     def greet(self, connection: Connection, hello: frames.Hello) -> Token:
         """Let it in, or raise."""
@@ -117,7 +117,7 @@ class Connection:
         if not isinstance(hello, frames.Hello):
             raise frames.Malformed(f"the first frame is a hello, and {type(hello).__name__.lower()} came")
         token = self.token = self._gate.greet(self, hello)
-        self._service = EventService(self._gate.host, token, self._wake.set)
+        self._service = EventService(self._gate.backend, token, self._wake.set)
         incoming.max_bytes = token.rights.event_bytes + frames.OVERHEAD_BYTES
         welcome = frames.Welcome(
             frames.VERSION, self._gate.namespace, token.rights.event_bytes, incoming.max_bytes
@@ -274,7 +274,7 @@ class Connection:
     # ---- the end ----
 
     def end(self, error: Exception | None = None) -> None:
-        """End it, saying why; any thread. What waits in the host is waited for by nobody but its own thread."""
+        """End it, saying why; any thread. What waits in the backend is waited for by nobody but its own thread."""
         if self._ending.is_set():
             return
         if error is not None:
@@ -319,7 +319,7 @@ class Connection:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left: one of its threads may still wait in the host."""
+        """Whether nothing of it is left: one of its threads may still wait in the backend."""
         return self._ending.is_set() and (self._worker is None or not self._worker.is_alive())
 
 

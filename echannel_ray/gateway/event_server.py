@@ -12,8 +12,8 @@ from typing import Final
 
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
+from echannel_ray.gateway.backend import GatewayBackend
 from echannel_ray.gateway.event_connection import Connection
-from echannel_ray.gateway.event_hosting import EventHost
 from echannel_ray.gateway.event_tls import Wire, server_context
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.tokens import Token, Tokens
@@ -28,8 +28,8 @@ _LOOK_SECONDS: Final = 0.2
 class EventServer:
     """One per gateway. All of it happens in threads of its own, whose number is bounded by that of its connections."""
 
-    def __init__(self, host: EventHost, namespace: str, tokens: Tokens) -> None:
-        self.host = host
+    def __init__(self, backend: GatewayBackend, namespace: str, tokens: Tokens) -> None:
+        self.backend = backend
         self.namespace = namespace
         self._tokens = tokens
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What one connection's requests do in the host: who may, and within which bounds."""
+"""What one connection's requests do in the backend: who may, and within which bounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
-from echannel_ray.gateway.event_hosting import Derived, EventHost, Feed
+from echannel_ray.gateway.backend import Derived, Feed, GatewayBackend
 from echannel_ray.gateway.event_subscription import Outgoing
 from echannel_ray.gateway.tokens import Token
 
@@ -22,9 +22,9 @@ MAX_UNUSED: Final = 4
 class EventService:
     """One per connection, used by the thread that works; `subscriptions` is looked at by the others, too."""
 
-    def __init__(self, host: EventHost, token: Token, wake: Callable[[], None]) -> None:
+    def __init__(self, backend: GatewayBackend, token: Token, wake: Callable[[], None]) -> None:
         self.subscriptions: dict[int, Outgoing] = {}
-        self._host = host
+        self._backend = backend
         self._token = token
         self._wake = wake
         self._derived: dict[str, Derived] = {}  # the one that was used last comes last
@@ -32,7 +32,7 @@ class EventService:
 
     def perform(self, message: frames.Request) -> Any:
         """What is to be answered; a subscription, which is to be entered before that."""
-        host, token = self._host, self._token
+        backend, token = self._backend, self._token
         token.check()
         match message:
             case frames.Open():
@@ -41,13 +41,13 @@ class EventService:
                     rights.check(message.channel, "publish", "subscribe", "derive")
                 else:
                     rights.check(message.channel, "publish")
-                info = host.open(message.channel, message.fields)
+                info = backend.open(message.channel, message.fields)
                 return {"channel": info.channel, "fields": info.fields, "is_retained": info.is_retained}
             case frames.Publish():
                 return self._publish(message)
             case frames.Drain():
                 token.rights.check(message.channel, "publish")
-                host.drain(message.channel)
+                backend.drain(message.channel)
                 return None
             case frames.Derive():
                 return self._derive(message)
@@ -70,13 +70,13 @@ class EventService:
         for raw in message.events:
             token.rights.check_size(len(memoryview(raw)), "an event")
         events = [frames.event_of(raw) for raw in message.events]
-        self._host.publish_events(message.channel, events)
+        self._backend.publish_events(message.channel, events)
         return len(events)
 
     def _derive(self, message: frames.Derive) -> dict[str, Any]:
         token = self._token
         token.rights.check(message.channel, "derive")
-        derived = self._host.derive(message.channel, message.source, message.params or {}, message.output)
+        derived = self._backend.derive(message.channel, message.source, message.params or {}, message.output)
         former = self._derived.pop(derived.name, None)
         self._derived[derived.name] = derived
         if former is not None:  # the same program: one hold of it is enough
@@ -98,7 +98,7 @@ class EventService:
             raise ValueError(f"there is a subscription {message.id}: give each request a number of its own")
         if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
             raise ValueError(f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions: use another one for more")
-        feed = self._host.subscribe(channel, derived, message.group, message.start, self._wake)
+        feed = self._backend.subscribe(channel, derived, message.group, message.start, self._wake)
         if derived is not None:
             self._derived[message.channel] = self._derived.pop(message.channel)
             self._uses[message.id] = message.channel

@@ -9,16 +9,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from echannel_ray import errors
 from echannel_ray.gateway import commands, failures
+from echannel_ray.gateway.backend import GatewayBackend
 from echannel_ray.gateway.counting import Counts
 from echannel_ray.gateway.endpoint import Endpoint
-from echannel_ray.gateway.event_hosting import EventHost
 from echannel_ray.gateway.event_server import EventServer
 from echannel_ray.gateway.flight import flight
-from echannel_ray.gateway.hosting import Host
 from echannel_ray.gateway.identity import Identity, new_token
 from echannel_ray.gateway.listening import listen
 from echannel_ray.gateway.rights import Rights
@@ -36,20 +35,16 @@ def _forget(remembered: Remembered) -> None:
     """Nobody comes after this gateway."""
 
 
-class WholeHost(Host, EventHost, Protocol):
-    """What both ports ask."""
-
-
 class Gateway:
     """One per node that was asked for one: the ports of its concentrator for clients that are not in Ray, one for
     record batches (Arrow Flight) and one for events.
 
-    Calls run on threads of Flight's own. One that waits in the host holds up its client, and that is the back-pressure.
+    Calls run on threads of Flight's own. One that waits in the backend holds up its client: that is the back-pressure.
     """
 
     def __init__(
         self,
-        host: WholeHost,
+        backend: GatewayBackend,
         namespace: str,
         host_name: str = "127.0.0.1",
         port: int = 0,
@@ -70,8 +65,8 @@ class Gateway:
         self._counts = Counts()
         self._tokens = Tokens(remembered, remember)
         self._tokens.add(Grant(digest_of(self._identity.token), rights), is_remembered=False)
-        self._service = Service(host, self._counts)
-        self._events = EventServer(host, namespace, self._tokens)
+        self._service = Service(backend, self._counts)
+        self._events = EventServer(backend, namespace, self._tokens)
         self._closing = threading.Event()
         self._stopping: threading.Thread | None = None
 
@@ -119,8 +114,8 @@ class Gateway:
         self._tokens.revoke(digest)
 
     def close(self, grace_seconds: float = 5.0) -> None:
-        """Stop listening; calls end at their next batch. One that waits in the host is waited for no longer than this,
-        and ends with whatever it waits for.
+        """Stop listening; calls end at their next batch. One that waits in the backend is waited for no longer than
+        this, and ends with whatever it waits for.
         """
         self._closing.set()
         atexit.unregister(self.close)

@@ -1,4 +1,4 @@
-"""What a gateway does with each command: the rules, and the host's answers as bytes and streams."""
+"""What a gateway does with each command: the rules, and the backend's answers as bytes and streams."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from echannel_ray import errors
 from echannel_ray.gateway import commands
+from echannel_ray.gateway.backend import ChannelInfo, Files, GatewayBackend
 from echannel_ray.gateway.counting import Counts
-from echannel_ray.gateway.hosting import ChannelInfo, Files, Host
 from echannel_ray.gateway.pieces import pieces_of
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ _READ_BYTES: Final = 1 << 20
 class Service:
     """One per gateway. Its methods are called by any thread, after the command's rights were checked."""
 
-    def __init__(self, host: Host, counts: Counts) -> None:
-        self._host = host
+    def __init__(self, backend: GatewayBackend, counts: Counts) -> None:
+        self._backend = backend
         self._counts = counts
 
     def take(self, command: commands.Publish | commands.Stage, batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
@@ -35,16 +35,16 @@ class Service:
         for batch in batches:
             self._check(batch)
             if isinstance(command, commands.Stage):
-                self._host.stage(command.channel, command.place, number, batch)
+                self._backend.stage(command.channel, command.place, number, batch)
             elif batch.num_rows:
-                self._host.publish(command.channel, batch)
+                self._backend.publish(command.channel, batch)
             self._counts.add("in", batch)
             number += 1
             if number - acknowledged >= ACKNOWLEDGE_EVERY:
                 acknowledged = number
                 yield number
         if isinstance(command, commands.Publish):
-            self._host.drain(command.channel)
+            self._backend.drain(command.channel)
         yield number
 
     @staticmethod
@@ -58,7 +58,7 @@ class Service:
 
     def schema(self, channel: str) -> pa.Schema:
         """The schema of what is read; `NotSerialisable` where there is none."""
-        found = self._host.schema(channel)
+        found = self._backend.schema(channel)
         if found is None:
             raise errors.NotSerialisable(
                 f"channel {channel!r} has no type, so its events can't be columns: create it with one, as in "
@@ -72,7 +72,7 @@ class Service:
         """Rows of a range in pieces of about a megabyte; with some, the offset behind them."""
         at = command.start
         while at < command.stop:
-            batches, behind = self._host.read(command.channel, command.log, at, command.stop, _READ_BYTES)
+            batches, behind = self._backend.read(command.channel, command.log, at, command.stop, _READ_BYTES)
             if behind <= at:
                 raise ValueError(
                     f"log {command.log} of channel {command.channel!r} ends at {at}, and rows up to {command.stop} "
@@ -85,36 +85,36 @@ class Service:
             at = behind
 
     def answer(self, command: commands.Command) -> Any:
-        """What the host says to any other command, as plain data."""
-        host, name = self._host, command.channel
+        """What the backend says to any other command, as plain data."""
+        backend, name = self._backend, command.channel
         match command:
             case commands.Open():
-                return _opened(host.channel(name, _schema(command.schema), command.retain))
+                return _opened(backend.channel(name, _schema(command.schema), command.retain))
             case commands.StageFiles():
                 return self._stage_files(command)
             case commands.Commit():
-                return host.commit(name, command.write, command.chosen)
+                return backend.commit(name, command.write, command.chosen)
             case commands.Abort():
-                return host.abort(name, command.write)
+                return backend.abort(name, command.write)
             case commands.IsCommitted():
-                return host.is_committed(name, command.write)
+                return backend.is_committed(name, command.write)
             case commands.IsAborted():
-                return host.is_aborted(name, command.write)
+                return backend.is_aborted(name, command.write)
             case commands.StagedBytes():
-                return host.staged_bytes(name)
+                return backend.staged_bytes(name)
             case commands.Offsets():
-                return host.offsets(name)
+                return backend.offsets(name)
             case commands.Group():
-                return host.group(name, command.group, command.start, command.lease_seconds)
+                return backend.group(name, command.group, command.start, command.lease_seconds)
             case commands.Acknowledge():
-                return host.acknowledge(name, command.group, command.marks, command.lease_seconds)
+                return backend.acknowledge(name, command.group, command.marks, command.lease_seconds)
         raise ValueError(f"a {type(command).__name__} comes with a stream, and is no action")
 
     def _stage_files(self, command: commands.StageFiles) -> int:
         if len(command.paths) != len(command.rows):
             raise ValueError(f"there are {len(command.paths)} files, and numbers of rows for {len(command.rows)}")
         for number, (path, rows) in enumerate(zip(command.paths, command.rows, strict=True)):
-            self._host.stage(command.channel, command.place, number, Files((path,), (rows,)))
+            self._backend.stage(command.channel, command.place, number, Files((path,), (rows,)))
         return len(command.paths)
 
 

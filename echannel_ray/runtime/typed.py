@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
 from echannel_ray.core.kinds import Block, token_of, typed, wire_kind
-from echannel_ray.core.messages import Definition, OpenChannel
+from echannel_ray.core.messages import Definition
 from echannel_ray.formats.buffers import is_frozen
 from echannel_ray.formats.events import BLOCK, OVERHEAD_BYTES, RECORD, encode
 from echannel_ray.records import known
@@ -23,6 +23,7 @@ from echannel_ray.records.writing import (
     validator_of,
     writer_of,
 )
+from echannel_ray.runtime.definitions import open_channel
 from echannel_ray.schemas import schema, types
 
 if TYPE_CHECKING:
@@ -39,11 +40,9 @@ def open_more(endpoint: Endpoint, definition: Definition, event_type: Any, *form
     """Have the channel know the fields of a type and formats; `TypeMismatch` where the type does not go with it."""
     declared = types.describe(event_type) if event_type is not None else None
     listed = known.listed(*formats)
-    request = OpenChannel(definition.channel, declared, definition.options, listed, definition.incarnation)
-    answer: Definition = endpoint.requests.ask(request)
-    endpoint.definitions[definition.channel] = answer
-    known.learn_all(answer.formats)
-    return answer
+    return open_channel(
+        endpoint, definition.channel, declared=declared, formats=listed, incarnation=definition.incarnation
+    )
 
 
 class RecordEncoder:
@@ -369,8 +368,7 @@ class RecordReader:
     def _format(self, token: int) -> schema.Format:
         found = known.known(token)
         if found is None:
-            request = OpenChannel(self._channel, None, {}, {}, self._incarnation)
-            known.learn_all(self._endpoint.requests.ask(request).formats)
+            open_channel(self._endpoint, self._channel, incarnation=self._incarnation)
             found = known.known(token)
         if found is None:
             raise errors.NotSerialisable(

@@ -17,3 +17,8 @@ def deadline_of(timeout_seconds: float | None) -> float | None:
     if deadline != deadline:  # NaN, which no time is later than: the call would never give up
         raise ValueError(message)
     return deadline
+
+
+def seconds_left(deadline: float | None) -> float | None:
+    """What a call that has to give up at a deadline may take now; None is for as long as it takes."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

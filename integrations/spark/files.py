@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from echannel_ray.gateway.hosting import Files
+from echannel_ray.gateway.backend import Files
 from echannel_ray.logs.entries import Place
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 from echannel_ray import errors
-from echannel_ray.gateway.event_hosting import EventChannelInfo, FeedEnded
+from echannel_ray.gateway.backend import EventChannelInfo, FeedEnded
 from echannel_ray.runtime.mailbox import Gap, Message
 
 
@@ -73,7 +73,7 @@ class _Events:
 
 
 class LocalEvents:
-    """An `EventHost`. `room` holds publishers up while it is cleared."""
+    """Of a `GatewayBackend`, what its port for events asks. `room` holds publishers up while it is cleared."""
 
     def __init__(self) -> None:
         self.events: dict[str, _Events] = {}

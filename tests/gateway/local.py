@@ -20,7 +20,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from echannel_ray import errors
-from echannel_ray.gateway.hosting import ChannelInfo, Files
+from echannel_ray.gateway.backend import ChannelInfo, Files
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.server import Gateway
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter
@@ -59,7 +59,7 @@ class _Channel:
 
 
 class LocalHost(LocalEvents):
-    """A `Host` whose channels are in this directory; those with `retain={"disk": True}` are there again afterwards."""
+    """A `GatewayBackend` whose channels are in this directory; with `retain={"disk": True}` they are there again."""
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = Path(directory)

@@ -14,7 +14,7 @@ import pytest
 from echannel_ray import errors
 from echannel_ray.core.kinds import BLOCK, RECORD
 from echannel_ray.formats.events import PICKLED
-from echannel_ray.gateway.hosting import Files
+from echannel_ray.gateway.backend import Files
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter
 from echannel_ray.logs.entries import FILE, Chosen, Entry, Missing, NewEntry, Place
 from echannel_ray.logs.files import entries_of_file, file_entry

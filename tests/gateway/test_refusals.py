@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from echannel_ray import errors
 from echannel_ray.gateway import commands, service
+from echannel_ray.gateway.backend import Files
 from echannel_ray.gateway.client import GatewayClient
 from echannel_ray.gateway.connecting import Connection
 from echannel_ray.gateway.endpoint import Endpoint
-from echannel_ray.gateway.hosting import Files
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.server import Gateway

@@ -1,8 +1,8 @@
-"""What a gateway asks of the concentrator that it belongs to."""
+"""What a gateway asks of the concentrator that it belongs to, for both of its ports."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,6 +11,8 @@ from echannel_ray.logs.files import Files as Files
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from echannel_ray.runtime.mailbox import Gap, Message
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,59 @@ class ChannelInfo:
     log: str = ""  # of the gateway's own node, where what is published here goes
 
 
-class Host(Protocol):
-    """All of it may be called from any thread, and may wait.
+@dataclass(frozen=True)
+class EventChannelInfo:
+    """A channel as clients see it."""
 
-    Errors: `errors.EChannelError` (a channel of another type, say), `entries.Missing` where what is to be read is gone,
-    `entries.NotStaged` where a commit names what is not there.
+    channel: str
+    fields: dict[str, str] | None  # names and types; None: it is untyped
+    is_retained: bool
+
+
+class FeedEnded(Exception):
+    """Nothing more comes of a subscription."""
+
+
+class Feed(Protocol):
+    """The events of one subscription."""
+
+    def take(self) -> Message | Gap | None:
+        """The next one, if there is one. What is told in the place of events is raised; and `FeedEnded` at the end."""
+
+    def settle(self, events: int) -> None:
+        """A member of a group has handled so many more; what it has not when this is closed goes to another."""
+
+    def close(self) -> None:
+        """End it; it may wait."""
+
+
+class Derived(Protocol):
+    """A derived channel, for as long as it is held."""
+
+    @property
+    def name(self) -> str:
+        """As `EventChannel.name`."""
+
+    @property
+    def parent(self) -> str:
+        """The channel that it is derived from."""
+
+    @property
+    def fields(self) -> dict[str, str] | None:
+        """Of its events."""
+
+    def close(self) -> None:
+        """Hold it no more; it may wait."""
+
+
+class GatewayBackend(Protocol):
+    """One per gateway. All of it may be called from any thread, and may wait.
+
+    Errors: `errors.EChannelError` (a channel of another type, say), `LookupError`, `ValueError`, `entries.Missing`
+    where what is to be read is gone, `entries.NotStaged` where a commit names what is not there.
     """
+
+    # ---- record batches ----
 
     def channel(
         self, name: str, schema: pa.Schema | None = None, retain: Mapping[str, Any] | None = None
@@ -84,3 +133,27 @@ class Host(Protocol):
 
     def acknowledge(self, name: str, group: str, marks: Mapping[str, int], lease_seconds: float) -> None:
         """A group has done with all before these offsets."""
+
+    # ---- events ----
+
+    def open(self, name: str, fields: Mapping[str, str] | None) -> EventChannelInfo:
+        """A channel; with fields it is made where there is none, with these (or untyped, where there are none).
+        `LookupError` where there is no such channel, `TypeMismatch` where it is another one.
+        """
+
+    def publish_events(self, name: str, events: Sequence[Any]) -> None:
+        """Publish plain data; waits while there is no room. `NotSerialisable` where one is no event of the channel:
+        those before it are published.
+        """
+
+    def subscribe(
+        self, name: str, derived: Derived | None, group: str | None, start: str | None, wake: Callable[[], None]
+    ) -> Feed:
+        """Consume a channel, or what is derived from it. `wake` is called, by any thread, when there is something to
+        take; it does not wait.
+        """
+
+    def derive(
+        self, name: str, source: str, params: Mapping[str, bool | int | float], output: Mapping[str, str] | None
+    ) -> Derived:
+        """A derived channel by the text of an E-code program; `ModulatorRefused` says what is wrong with it."""

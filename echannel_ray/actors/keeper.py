@@ -14,33 +14,27 @@ from typing import Any, Final
 import msgspec
 
 from echannel_ray import errors
-from echannel_ray.core.messages import (
-    Definition,
-    KeptLog,
-    LogAddress,
-    LookUpChannel,
-    Membership,
-    OpenChannel,
-    RegisterProducer,
-)
+from echannel_ray.client.channels import encoder_of, look_up
+from echannel_ray.client.production import enter_producer
+from echannel_ray.core.messages import Definition, KeptLog, LogAddress, Membership
 from echannel_ray.core.packing import Packing
 from echannel_ray.logs.directory import directory_of
 from echannel_ray.logs.entries import Bounds
 from echannel_ray.logs.store import Store
-from echannel_ray.records import known
+from echannel_ray.options import DEFAULT_WINDOW_BYTES
 from echannel_ray.retained import calls
 from echannel_ray.retained.directory import private_directory
+from echannel_ray.retained.kept import Kept
 from echannel_ray.retained.reissuing import Reissuer
 from echannel_ray.retained.shelf import Shelf
 from echannel_ray.runtime.calls import Answer, Caller
 from echannel_ray.runtime.crew import Errand
+from echannel_ray.runtime.definitions import open_channel
 from echannel_ray.runtime.endpoint import Endpoint
-from echannel_ray.runtime.typed import RecordEncoder
 from echannel_ray.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
-_WINDOW_BYTES: Final = 8 << 20
 _STOPPING_SECONDS: Final = 2.0
 _QUESTIONS: Final = (
     calls.Append, calls.Slice, calls.Await, calls.Join, calls.Fetch, calls.FetchSlice, calls.Handled, calls.Leave,
@@ -70,16 +64,6 @@ def type_of(definition: Definition) -> str:
     return definition.type_schema["schema"].hex() if definition.type_schema else ""
 
 
-class Kept:
-    """A log, and the producer that stands for it in the channel's books."""
-
-    def __init__(self, definition: Definition, shelf: Shelf, producer: Reissuer, path: Path | None) -> None:
-        self.definition = definition
-        self.shelf = shelf
-        self.producer = producer
-        self.path = path
-
-
 class Keeper:
     """One per concentrator of which a log was wanted."""
 
@@ -107,7 +91,7 @@ class Keeper:
                 incarnation or known_one.definition.incarnation
             ):
                 return known_one
-            definition = self.endpoint.requests.ask(OpenChannel(channel, None, {}, {}, incarnation))
+            definition = open_channel(self.endpoint, channel, incarnation=incarnation)
             if known_one is not None and known_one.definition.incarnation == definition.incarnation:
                 return known_one
             retention = definition.options.get("retain")
@@ -136,8 +120,6 @@ class Keeper:
     def _open(self, definition: Definition, retention: dict[str, Any]) -> Kept:
         endpoint = self.endpoint
         channel = definition.channel
-        endpoint.definitions[channel] = definition
-        known.learn_all(definition.formats)
         path = self._path_of(definition) if retention["disk"] else None
         bounds = Bounds(retention["max_bytes"], retention["max_age_seconds"])
         store = Store(str(path) if path is not None else None, bounds)
@@ -150,19 +132,18 @@ class Keeper:
             else:
                 endpoint.crew.submit(Errand(self._deleted, channel, definition.incarnation))
 
-        records = RecordEncoder(endpoint, definition, None, False) if definition.type_schema else None
         producer = Reissuer(
-            endpoint, channel, definition.incarnation, "block", _WINDOW_BYTES, Packing(), records=records,
+            endpoint, channel, definition.incarnation, "block", DEFAULT_WINDOW_BYTES, Packing(),
+            records=encoder_of(endpoint, definition),
             kept=KeptLog(store.log, shelf.opened_at), store=store, told=told, settled=shelf.derived_handled,
         )  # fmt: skip
         shelf.derives = producer.derives
         kept = self._kept[channel] = Kept(definition, shelf, producer, path)
         try:
-            registered = RegisterProducer(channel, producer.stream.number, definition.incarnation, log=producer.log)
-            endpoint.installer.install(endpoint.requests.ask(registered))
+            enter_producer(producer)
         except BaseException:
             del self._kept[channel]
-            self._close(kept)
+            shelf.close()
             raise
         return kept
 
@@ -181,9 +162,8 @@ class Keeper:
             about = msgspec.json.decode(found.read_bytes(), type=About)
             if about.is_stopped and about.channel == definition.channel and about.type == type_of(definition):
                 if about.formats:
-                    known.learn_all(about.formats)
-                    request = OpenChannel(definition.channel, None, {}, about.formats, definition.incarnation)
-                    self.endpoint.definitions[definition.channel] = self.endpoint.requests.ask(request)
+                    incarnation = definition.incarnation
+                    open_channel(self.endpoint, definition.channel, formats=about.formats, incarnation=incarnation)
                 for former in found.parent.glob(f"{found.stem}.db*"):
                     former.rename(path.with_name(former.name.replace(found.stem, path.stem)))
                 found.unlink()
@@ -212,7 +192,7 @@ class Keeper:
     def _discard(self, kept: Kept) -> None:
         """Its channel was deleted."""
         self._close(kept)
-        kept.shelf.store.delete()
+        kept.store.delete()
         if kept.path is not None:
             kept.path.with_suffix(".json").unlink(missing_ok=True)
 
@@ -228,8 +208,7 @@ class Keeper:
     def _about(self, definition: Definition) -> About:
         """What a log has to say for itself when its channel's books are gone."""
         with contextlib.suppress(errors.EChannelError, TimeoutError):  # formats may have been added elsewhere
-            newest = self.endpoint.requests.ask(LookUpChannel(definition.channel), _STOPPING_SECONDS)
-            definition = newest or definition
+            definition = look_up(self.endpoint, definition.channel, _STOPPING_SECONDS) or definition
         return About(definition.channel, definition.incarnation, True, type_of(definition), definition.formats)
 
     def drain(self, deadline: float) -> None:

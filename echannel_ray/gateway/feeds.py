@@ -7,35 +7,29 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import typing_extensions
 
 from echannel_ray import errors
-from echannel_ray.core.messages import (
-    Definition,
-    Derived,
-    Membership,
-    OpenChannel,
-    SharedRef,
-    Shipment,
-    Subscribe,
-    Unsubscribe,
-)
+from echannel_ray.client.channels import retains
+from echannel_ray.client.consumption import Consumption, consume
+from echannel_ray.client.derivation import derive, derived_meanwhile, name_of_derived, replay_from
+from echannel_ray.core.messages import Definition, Derived, SharedRef, Shipment
 from echannel_ray.formats.sealed import SEALED
-from echannel_ray.gateway.event_hosting import FeedEnded
+from echannel_ray.gateway.backend import Feed, FeedEnded
 from echannel_ray.ids import check_group_name
 from echannel_ray.logs.positions import Position
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.program import TYPES_OF_VALUES
 from echannel_ray.programs.source import name_of, source_of
-from echannel_ray.records import known
 from echannel_ray.records.reading import Reader
 from echannel_ray.records.untyped import UntypedReader
 from echannel_ray.retained import calls
-from echannel_ray.retained.reader import LogReader
+from echannel_ray.runtime.definitions import open_channel
 from echannel_ray.runtime.endpoint import Endpoint
-from echannel_ray.runtime.entering import enter, entered, install_derived, replay_from
 from echannel_ray.runtime.mailbox import Gap, Message
 from echannel_ray.runtime.pulling import Ended, PullMailbox, SettledMailbox
 from echannel_ray.runtime.sharing import Master
@@ -45,16 +39,14 @@ from echannel_ray.schemas.schema import Record
 from echannel_ray.schemas.texts import record_named, type_text
 from echannel_ray.transport.connection import Connection
 
-_LEAVE_SECONDS: Final = 5.0
-
 
 class _Mailbox(PullMailbox):
     """Of one subscription: says when there is something to take."""
 
     wake: Callable[[], None]
 
+    @typing_extensions.override
     def notify(self) -> None:
-        """See `Mailbox`."""
         self.wake()
 
 
@@ -62,18 +54,18 @@ class _MembersMailbox(_Mailbox, SettledMailbox):
     """Of a member of a group."""
 
 
-class Feed:
-    """See `event_hosting.Feed`."""
+class NodeFeed(Feed):
+    """One subscription of a client of the gateway."""
 
-    def __init__(self, endpoint: Endpoint, mailbox: _Mailbox) -> None:
-        self._endpoint = endpoint
-        self._mailbox = mailbox
-        self._told: deque[Exception] = deque()  # of events that could not be read, and modulators that failed
-        self._held: Message | Gap | None = None  # what came behind them
-        mailbox.on_error = self._told.append
+    def __init__(self, consumption: Consumption, told: deque[Exception]) -> None:
+        """`told` is what came in the place of events: some could not be read, and modulators failed."""
+        self._consumption = consumption
+        self._mailbox = consumption.mailbox
+        self._told = told
+        self._held: Message | Gap | None = None  # what came behind that
 
+    @typing_extensions.override
     def take(self) -> Message | Gap | None:
-        """See `event_hosting.Feed`."""
         item, self._held = self._held or self._taken(), None
         if self._told:
             self._held = item
@@ -81,30 +73,22 @@ class Feed:
         return item
 
     def _taken(self) -> Message | Gap | None:
+        assert isinstance(self._mailbox, _Mailbox)
         try:
             return self._mailbox.take()
         except Ended:
-            if self._endpoint.closed:
+            if self._consumption.endpoint.closed:
                 raise errors.Disconnected("the gateway is closing: connect again in a moment") from None
             raise FeedEnded from None
 
+    @typing_extensions.override
     def settle(self, events: int) -> None:
-        """See `event_hosting.Feed`."""
         if isinstance(self._mailbox, SettledMailbox):
             self._mailbox.settle(events)
 
+    @typing_extensions.override
     def close(self) -> None:
-        """See `event_hosting.Feed`."""
-        endpoint, mailbox = self._endpoint, self._mailbox
-        endpoint.close_mailbox(mailbox)
-        if endpoint.closed or endpoint.broken is not None:
-            return
-        if mailbox.source is not None:  # the keepers of logs first: see `Subscription.close`
-            mailbox.source.leave(_LEAVE_SECONDS)
-        try:
-            endpoint.requests.ask(Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals()))
-        except errors.ChannelDeleted:
-            pass  # nobody keeps its books any more
+        self._consumption.close()
 
 
 class _Params:
@@ -123,7 +107,7 @@ class _Params:
 
 
 class DerivedChannel:
-    """See `event_hosting.Derived`."""
+    """A derived channel that a client of the gateway holds."""
 
     def __init__(
         self,
@@ -136,7 +120,7 @@ class DerivedChannel:
         master: Master | None,
     ) -> None:
         self.parent = channel
-        self.name = f"{channel}~{derived.key[:12]}"
+        self.name = name_of_derived(channel, derived.key)
         self.key = derived.key
         self.shipment = shipment
         self.output = output
@@ -146,7 +130,7 @@ class DerivedChannel:
         self._master = master
 
     def close(self) -> None:
-        """See `event_hosting.Derived`."""
+        """Hold it no more; it may wait."""
         self._endpoint.derivations.released(self._handle)
         if self._master is not None:
             self._endpoint.sharing.withdraw(self._master)
@@ -184,13 +168,7 @@ class Feeds:
 
     def _opened(self, definition: Definition) -> Definition:
         """Have the concentrator know that this endpoint is concerned with a channel."""
-        endpoint = self._endpoint
-        channel = definition.channel
-        request = OpenChannel(channel, None, definition.options, {}, definition.incarnation)
-        opened: Definition = endpoint.requests.ask(request)
-        endpoint.definitions[channel] = opened
-        known.learn_all(opened.formats)
-        return opened
+        return open_channel(self._endpoint, definition.channel, incarnation=definition.incarnation)
 
     def subscribe(
         self,
@@ -199,8 +177,8 @@ class Feeds:
         group: str | None,
         start: str | None,
         wake: Callable[[], None],
-    ) -> Feed:
-        """See `EventHost`."""
+    ) -> NodeFeed:
+        """Consume a channel, or what is derived from it; `wake` says when there is something to take."""
         endpoint = self._endpoint
         definition = self._opened(definition)
         channel = definition.channel
@@ -209,24 +187,16 @@ class Feeds:
         made = _Mailbox if group is None else _MembersMailbox
         mailbox = made(endpoint, endpoint.new_subscription(), channel, group, "")
         mailbox.wake = wake
+        told: deque[Exception] = deque()
+        mailbox.on_error = told.append
         record = types.record_of(definition.type_schema) if derived is None else derived.output
         reader = UntypedReader() if definition.type_schema is None else Reader(None, record)
-        mailbox.records = RecordReader(endpoint, channel, definition.incarnation, reader)
-        mailbox.begin_turn(0, None)
-        mailbox.incarnation = definition.incarnation
+        records = RecordReader(endpoint, channel, definition.incarnation, reader)
         place = _place(definition, start)
-        source: LogReader | None = None
-        if derived is None and "retain" in definition.options:
-            source = mailbox.source = LogReader(endpoint, mailbox, place, False)
-
-        def begin(membership: Membership) -> None:
-            if source is not None:
-                source.begin(membership, None)
-
+        if derived is None:
+            return NodeFeed(consume(endpoint, definition, mailbox, records, start=place), told)
         with _behind(endpoint, definition, derived, place, group) as parent:
-            request = Subscribe(channel, mailbox.number, group, "", definition.incarnation, parent)
-            entered(endpoint, mailbox, enter(endpoint, mailbox, request, None, begin), None)
-        return Feed(endpoint, mailbox)
+            return NodeFeed(consume(endpoint, definition, mailbox, records, parent=parent), told)
 
     def derive(
         self,
@@ -235,7 +205,7 @@ class Feeds:
         params: Mapping[str, bool | int | float],
         output: Mapping[str, str] | None,
     ) -> DerivedChannel:
-        """See `EventHost`."""
+        """Have a program work at the producers of a channel."""
         endpoint = self._endpoint
         definition = self._opened(definition)
         channel = definition.channel
@@ -254,7 +224,7 @@ class Feeds:
         shared: tuple[SharedRef, ...] = () if master is None else (master.ref,)
         shipment = Shipment(name_of(code.source), "ecode", code.as_bytes(), (), shared)
         try:
-            derived, handle = install_derived(endpoint, channel, "", shipment, definition.incarnation)
+            derived, handle = derive(endpoint, definition, "", shipment)
         except BaseException:
             if master is not None:
                 endpoint.sharing.withdraw(master)
@@ -263,42 +233,21 @@ class Feeds:
         return DerivedChannel(endpoint, channel, derived, handle, shipment, what, master)
 
 
-def fields_of(definition: Definition) -> dict[str, str] | None:
-    """Names and types of a channel's fields."""
-    return dict(definition.type_schema["fields"]) if definition.type_schema else None
-
-
 def _place(definition: Definition, start: str | None) -> str | Position:
     """Where a subscription begins; `ValueError` where it can't."""
     if start in (None, "new"):
         return "new"
-    if "retain" not in definition.options:
+    if not retains(definition):
         raise ValueError(f"channel {definition.channel!r} can't be read from {start!r} on: it retains nothing")
     return "earliest" if start == "earliest" else Position.parse(start)
 
 
-@contextmanager
 def _behind(
-    endpoint: Endpoint,
-    definition: Definition,
-    derived: DerivedChannel | None,
-    place: str | Position,
-    group: str | None,
-) -> Iterator[str]:
+    endpoint: Endpoint, definition: Definition, derived: DerivedChannel, place: str | Position, group: str | None
+) -> AbstractContextManager[str]:
     """The key of what is subscribed to: the program, or from a place on, another one of it behind a replay, which then
     lives as long as its subscriber.
     """
-    if derived is None or place == "new":
-        yield "" if derived is None else derived.key
-        return
-    key = ""
-    handles: list[int] = []
-    try:
-        for shipment in (replay_from(str(place), group), derived.shipment):
-            installed, handle = install_derived(endpoint, definition.channel, key, shipment, definition.incarnation)
-            handles.append(handle)
-            key = installed.key
-        yield key
-    finally:
-        for handle in handles:
-            endpoint.derivations.released(handle)
+    if place == "new":
+        return nullcontext(derived.key)
+    return derived_meanwhile(endpoint, definition, replay_from(str(place), group), derived.shipment)

@@ -1,4 +1,4 @@
-"""What a gateway asks, done with the logs of this node, those of the others, and ordinary producers."""
+"""A gateway's backend at its node: the logs of this node, those of the others, and ordinary producers."""
 
 from __future__ import annotations
 
@@ -8,30 +8,27 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from echannel_ray.core.messages import (
-    Definition,
-    LogAddress,
-    LookUpChannel,
-    OpenChannel,
-    RegisterProducer,
-)
-from echannel_ray.gateway.event_hosting import Derived, EventChannelInfo
-from echannel_ray.gateway.hosting import ChannelInfo, Files
+import typing_extensions
+
+from echannel_ray.client.channels import encoder_of, fields_of, look_up, open_typed, retains
+from echannel_ray.client.production import produce
+from echannel_ray.core.messages import Definition, LogAddress
+from echannel_ray.gateway.backend import ChannelInfo, Derived, EventChannelInfo, Files, GatewayBackend
+from echannel_ray.gateway.event_encoding import EventEncoder, entries_of, plainly_encoded
+from echannel_ray.gateway.feeds import DerivedChannel, Feeds, NodeFeed
 from echannel_ray.ids import check_channel_name
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter, record_of_channel, schema_of_channel
 from echannel_ray.logs.entries import Chosen, Committed, Entry, Missing, NewEntry, Place
 from echannel_ray.logs.files import file_entry
-from echannel_ray.options import as_dict, packing_of, retention_from
+from echannel_ray.options import retention_from
 from echannel_ray.records import known
-from echannel_ray.records.writing import format_of
 from echannel_ray.retained import calls
-from echannel_ray.retained.event_encoding import EventEncoder, entries_of, plainly_encoded
-from echannel_ray.retained.feeds import DerivedChannel, Feed, Feeds, fields_of
-from echannel_ray.retained.keeper import Keeper, Kept
+from echannel_ray.retained.kept import Kept
 from echannel_ray.retained.remote import RemoteLogs
+from echannel_ray.runtime.definitions import keep_definition, open_channel
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.publisher import Publisher
-from echannel_ray.runtime.typed import Encoded, RecordEncoder
+from echannel_ray.runtime.typed import Encoded, RecordEncoder, open_more
 from echannel_ray.schemas import schema as schemas
 from echannel_ray.schemas import types
 from echannel_ray.schemas.texts import record_named
@@ -42,15 +39,14 @@ if TYPE_CHECKING:
 
 # A write that nobody has heard of for so long is given up, and what was staged for it.
 LEASE_SECONDS: Final = 3600.0
-_WINDOW_BYTES: Final = 8 << 20
 _MOST_SCHEMAS: Final = 64
 
 
 class _KnownLogs(RemoteLogs):
     """Logs of a channel in which the keeper takes part: it is told where they are."""
 
+    @typing_extensions.override
     def addresses(self) -> tuple[LogAddress, ...]:
-        """See `RemoteLogs`."""
         with self._endpoint.lock:
             membership = self._endpoint.memberships.get(self._channel)
         if membership is None or membership.incarnation != self._incarnation or membership.deleted:
@@ -109,24 +105,26 @@ class _Opened:
         return writer
 
 
-class KeeperHost:
-    """What a gateway asks of its concentrator: see `gateway.hosting.Host`, and `gateway.event_hosting.EventHost`."""
+class NodeBackend(GatewayBackend):
+    """One per gateway, in the process of its concentrator."""
 
-    def __init__(self, keeper: Keeper, connect: Callable[[Endpoint], Connection]) -> None:
-        """`connect` gives another link to this node's concentrator."""
-        self._keeper = keeper
-        self._endpoint = keeper.endpoint
-        self._feeds = Feeds(keeper.endpoint.namespace, keeper.endpoint.node, connect)
+    def __init__(
+        self, endpoint: Endpoint, kept: Callable[[str], Kept], connect: Callable[[Endpoint], Connection]
+    ) -> None:
+        """`kept` opens the log that a channel has at this node, `connect` gives another link to its concentrator."""
+        self._endpoint = endpoint
+        self._kept = kept
+        self._feeds = Feeds(endpoint.namespace, endpoint.node, connect)
         self._opened: dict[str, _Opened] = {}
         self._lock = threading.Lock()
 
     # ---- channels ----
 
+    @typing_extensions.override
     def channel(
         self, name: str, schema: pa.Schema | None = None, retain: Mapping[str, Any] | None = None
     ) -> ChannelInfo:
-        """See `Host`."""
-        there = self._definition(name)
+        there = look_up(self._endpoint, name)
         if there is None and schema is None:
             raise _missing(name)
         if there is not None:
@@ -137,10 +135,7 @@ class KeeperHost:
         declares = schema is not None and (there is None or there.type_schema is not None)
         definition = there
         if schema is not None:
-            declared = types.describe(schema) if declares else None
-            options = as_dict(None, retention_from(retain))
-            formats = known.listed(format_of(schema))
-            definition = self._endpoint.requests.ask(OpenChannel(name, declared, options, formats))
+            definition = open_typed(self._endpoint, name, schema, retain=retention_from(retain), declares=declares)
         assert definition is not None
         opened = self._known(definition)
         if declares:
@@ -148,12 +143,8 @@ class KeeperHost:
         elif schema is not None:
             opened.schema = schema
         retention = definition.options.get("retain")
-        log = "" if retention is None else self._kept(name).shelf.store.log
+        log = "" if retention is None else self._kept(name).store.log
         return ChannelInfo(name, opened.schema, retention is not None, bool(retention and retention["disk"]), log)
-
-    def _definition(self, name: str) -> Definition | None:
-        found: Definition | None = self._endpoint.requests.ask(LookUpChannel(name))
-        return found
 
     def _take(self, definition: Definition) -> _Opened:
         with self._lock:
@@ -167,25 +158,20 @@ class KeeperHost:
     def _found(self, name: str) -> _Opened:
         opened = self._opened.get(name)
         if opened is None or self._is_former(opened.definition):
-            definition = self._definition(name)
+            definition = look_up(self._endpoint, name)
             if definition is None:
                 raise _missing(name)
             opened = self._known(definition)
         return opened
 
     def _known(self, definition: Definition) -> _Opened:
-        self._endpoint.definitions[definition.channel] = definition
-        known.learn_all(definition.formats)
-        return self._take(definition)
+        return self._take(keep_definition(self._endpoint, definition))
 
     def _is_former(self, definition: Definition) -> bool:
         """Whether the channel was deleted since."""
         with self._endpoint.lock:
             membership = self._endpoint.memberships.get(definition.channel)
         return membership is not None and (membership.deleted or membership.incarnation != definition.incarnation)
-
-    def _kept(self, name: str) -> Kept:
-        return self._keeper.kept(name)
 
     # ---- what comes in ----
 
@@ -199,28 +185,22 @@ class KeeperHost:
 
     def _make_known(self, opened: _Opened, writer: ColumnWriter) -> None:
         """Whoever gets such records has to be able to ask for their format."""
-        definition = opened.definition
-        if writer.format.token not in definition.formats:
-            listed = known.listed(writer.format)
-            request = OpenChannel(definition.channel, None, definition.options, listed, definition.incarnation)
-            opened.definition = self._endpoint.requests.ask(request)
+        if writer.format.token not in opened.definition.formats:
+            opened.definition = open_more(self._endpoint, opened.definition, None, writer.format)
             opened.schema = opened.schema or schema_of_channel(opened.definition)
 
+    @typing_extensions.override
     def schema(self, name: str) -> pa.Schema | None:
-        """See `Host`."""
         opened = self._found(name)
         if opened.schema is None:
             opened.schema = schema_of_channel(self._refreshed(opened))
         return opened.schema
 
+    @typing_extensions.override
     def publish(self, name: str, batch: pa.RecordBatch) -> None:
-        """See `Host`."""
         opened = self._found(name)
-        if "retain" in opened.definition.options:
-            kept, entry = self._kept(name), self._entry(name, batch)
-            kept.shelf.store.append([entry])
-            kept.producer.client_events += entry.count
-            kept.producer.client_bytes += len(entry.data)
+        if retains(opened.definition):
+            self._kept(name).append([self._entry(name, batch)])
         else:
             self._publisher(opened).publish_many(opened.writer(batch.schema).fitting(batch))
 
@@ -230,63 +210,49 @@ class KeeperHost:
                 return opened.publisher
             # The concentrator has to know the channel, to report our producer to a manager that was restarted.
             definition = self._refreshed(opened)
-            endpoint = self._endpoint
-            records = RecordEncoder(endpoint, definition, None, False) if definition.type_schema else None
-            publisher = Publisher(
-                endpoint, definition.channel, definition.incarnation, "block", _WINDOW_BYTES,
-                packing_of(definition.options), records=records,
-            )  # fmt: skip
-            registered = RegisterProducer(definition.channel, publisher.stream.number, definition.incarnation)
-            endpoint.installer.install(endpoint.requests.ask(registered))
-            opened.publisher = publisher
-            return publisher
+            opened.publisher = produce(self._endpoint, definition, encoder_of(self._endpoint, definition))
+            return opened.publisher
 
+    @typing_extensions.override
     def drain(self, name: str) -> None:
-        """See `Host`."""
         publisher = self._found(name).publisher
         if publisher is not None:
             publisher.drain()
 
+    @typing_extensions.override
     def stage(self, name: str, place: Place, number: int, batch: pa.RecordBatch | Files) -> None:
-        """See `Host`."""
-        store = self._kept(name).shelf.store
-        store.stage(place, number, self._entry(name, batch), LEASE_SECONDS, time.time())
+        self._kept(name).store.stage(place, number, self._entry(name, batch), LEASE_SECONDS, time.time())
 
+    @typing_extensions.override
     def commit(self, name: str, write: str, chosen: Sequence[Chosen]) -> Committed:
-        """See `Host`."""
-        kept = self._kept(name)
-        done = kept.shelf.store.commit(write, chosen, time.time())
-        if not done.repeated:
-            kept.producer.client_events += done.next - done.first
-            kept.producer.client_bytes += done.size_bytes
-        return done
+        return self._kept(name).commit(write, chosen)
 
+    @typing_extensions.override
     def abort(self, name: str, write: str) -> bool:
-        """See `Host`."""
-        return self._kept(name).shelf.store.abort(write, time.time())
+        return self._kept(name).store.abort(write, time.time())
 
+    @typing_extensions.override
     def is_committed(self, name: str, write: str) -> bool:
-        """See `Host`."""
-        return self._kept(name).shelf.store.outcome(write) == "committed"
+        return self._kept(name).store.outcome(write) == "committed"
 
+    @typing_extensions.override
     def is_aborted(self, name: str, write: str) -> bool:
-        """See `Host`."""
-        return self._kept(name).shelf.store.outcome(write) == "aborted"
+        return self._kept(name).store.outcome(write) == "aborted"
 
+    @typing_extensions.override
     def staged_bytes(self, name: str) -> int:
-        """See `Host`."""
-        return self._kept(name).shelf.store.staged_bytes
+        return self._kept(name).store.staged_bytes
 
     # ---- what goes out ----
 
+    @typing_extensions.override
     def offsets(self, name: str) -> dict[str, tuple[int, int]]:
-        """See `Host`."""
         self._kept(name)  # what was published by clients only has no log before
         logs = self._found(name).logs
         return {address.log: logs.extent(address.log) for address in logs.addresses()}
 
+    @typing_extensions.override
     def read(self, name: str, log: str, start: int, stop: int, max_bytes: int) -> tuple[list[pa.RecordBatch], int]:
-        """See `Host`."""
         opened = self._found(name)
         schema = self.schema(name)
         if schema is None:
@@ -297,9 +263,9 @@ class KeeperHost:
         return reader.taken(log, self._entries(name, log, start, stop, max_bytes), start, stop, max_bytes)
 
     def _entries(self, name: str, log: str, start: int, stop: int, max_bytes: int) -> list[Entry]:
-        kept = self._kept(name)
-        if kept.shelf.store.log == log:
-            return kept.shelf.store.read(start, max_bytes, stop)
+        store = self._kept(name).store
+        if store.log == log:
+            return store.read(start, max_bytes, stop)
         return self._found(name).logs.entries(log, start, stop, max_bytes)
 
     def _format(self, opened: _Opened, token: int) -> schemas.Format | None:
@@ -308,15 +274,13 @@ class KeeperHost:
         return known.known(token)
 
     def _refreshed(self, opened: _Opened) -> Definition:
-        definition = opened.definition
-        request = OpenChannel(definition.channel, None, definition.options, {}, definition.incarnation)
-        opened.definition = self._endpoint.requests.ask(request)
+        opened.definition = open_more(self._endpoint, opened.definition, None)
         return opened.definition
 
     # ---- groups ----
 
+    @typing_extensions.override
     def group(self, name: str, group: str, start: str, lease_seconds: float) -> dict[str, int]:
-        """See `Host`."""
         self._kept(name)
         logs = self._found(name).logs
         return {
@@ -324,8 +288,8 @@ class KeeperHost:
             for address in logs.addresses()
         }
 
+    @typing_extensions.override
     def acknowledge(self, name: str, group: str, marks: Mapping[str, int], lease_seconds: float) -> None:
-        """See `Host`."""
         logs = self._found(name).logs
         here = {address.log for address in logs.addresses()}
         for log in marks.keys() & here:
@@ -334,26 +298,22 @@ class KeeperHost:
 
     # ---- events ----
 
+    @typing_extensions.override
     def open(self, name: str, fields: Mapping[str, str] | None) -> EventChannelInfo:
-        """See `EventHost`."""
         check_channel_name(name)
         if fields is None:
             definition = self._found(name).definition
         else:
             declared = types.described(record_named(fields)) if fields else None
-            definition = self._endpoint.requests.ask(OpenChannel(name, declared, {}, {}))
-            self._known(definition)
-        return EventChannelInfo(name, fields_of(definition), "retain" in definition.options)
+            definition = self._known(open_channel(self._endpoint, name, declared=declared)).definition
+        return EventChannelInfo(name, fields_of(definition), retains(definition))
 
+    @typing_extensions.override
     def publish_events(self, name: str, events: Sequence[Any]) -> None:
-        """See `EventHost`."""
         opened = self._found(name)
         encoded = self._encode(opened, events)  # all of them before the first is published
-        if "retain" in opened.definition.options:
-            kept, entries = self._kept(name), entries_of(encoded, time.time())
-            kept.shelf.store.append(entries)
-            kept.producer.client_events += len(encoded)
-            kept.producer.client_bytes += sum(len(entry.data) for entry in entries)
+        if retains(opened.definition):
+            self._kept(name).append(entries_of(encoded, time.time()))
             return
         publisher = self._publisher(opened)
         for event, each in zip(events, encoded, strict=True):
@@ -367,17 +327,17 @@ class KeeperHost:
             opened.records = EventEncoder(RecordEncoder(self._endpoint, definition, None, False))
         return [opened.records.encode(event) for event in events]
 
+    @typing_extensions.override
     def subscribe(
         self, name: str, derived: Derived | None, group: str | None, start: str | None, wake: Callable[[], None]
-    ) -> Feed:
-        """See `EventHost`."""
+    ) -> NodeFeed:
         assert derived is None or isinstance(derived, DerivedChannel)
         return self._feeds.subscribe(self._found(name).definition, derived, group, start, wake)
 
+    @typing_extensions.override
     def derive(
         self, name: str, source: str, params: Mapping[str, bool | int | float], output: Mapping[str, str] | None
     ) -> DerivedChannel:
-        """See `EventHost`."""
         return self._feeds.derive(self._found(name).definition, source, params, output)
 
     def close(self) -> None:

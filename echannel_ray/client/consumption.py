@@ -1,0 +1,276 @@
+"""Subscriptions of this process: entered in their channel's books, replaced, and taken out of them.
+
+Rules:
+
+* Who reads no log leaves the books first: then no more comes, and what has come is not lost on the way. Who reads logs
+  stops reading first, tells their keepers how far it came, and leaves the books last: whom the manager takes out is
+  dead to the keepers, and what it had goes to others.
+* What fails leaves nothing installed; what may still take effect is taken back by another request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from echannel_ray import errors
+from echannel_ray.client.channels import retains
+from echannel_ray.core.counting import growth
+from echannel_ray.core.messages import Definition, Membership, Shipment, Subscribe, Unsubscribe
+from echannel_ray.logs.positions import Position
+from echannel_ray.modulation.fingerprint import identity_of
+from echannel_ray.retained.reader import LogReader
+from echannel_ray.runtime.calls import Nobody
+from echannel_ray.runtime.crew import Errand, Waiter
+from echannel_ray.runtime.mailbox import Mailbox
+from echannel_ray.runtime.shipping import identity_of_other, ship
+from echannel_ray.runtime.typed import RecordReader
+from echannel_ray.runtime.waiting import deadline_of, seconds_left
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.endpoint import Endpoint
+
+AS_MUCH_AS_CAN_BE: Final = (TimeoutError, errors.EChannelError)
+TIERS_OF_MODULATORS: Final = ("isolated", "inline")
+
+
+def tier_of(tier: str | None) -> str:
+    """The tier that is meant, or `ValueError`."""
+    if tier is None:
+        return TIERS_OF_MODULATORS[0]
+    if tier not in TIERS_OF_MODULATORS:
+        raise ValueError(f"the tier of a modulator is {' or '.join(map(repr, TIERS_OF_MODULATORS))}, not {tier!r}")
+    return tier
+
+
+class Pair(NamedTuple):
+    """The two halves of an eager handler, as a subscription asks for them."""
+
+    shipment: Shipment | None = None
+    demodulator: Any = None
+    fingerprint: str = ""  # for groups, whose members have equal pairs; "" is no pair
+
+    @classmethod
+    def of(cls, modulator: Any, demodulator: Any, tier: str | None, group: str | None) -> Pair:
+        """Ship the one, and look at the other."""
+        tier = tier_of(tier)
+        if isinstance(demodulator, type):
+            raise TypeError(f"a demodulator is an object, not its class: {demodulator.__name__}(…)")
+        if demodulator is not None and not callable(getattr(demodulator, "receive", None)):
+            raise TypeError(f"a demodulator has a method receive(event), and {type(demodulator).__name__} has none")
+        shipment = ship(modulator, tier) if modulator is not None else None
+        if group is None:
+            return cls(shipment, demodulator)
+        parts = [
+            identity_of(shipment.code, shipment.key, [dataclasses.astuple(each) for each in shipment.shared])
+            if shipment is not None
+            else "",
+            identity_of_other(demodulator) if demodulator is not None else "",
+        ]
+        return cls(shipment, demodulator, "/".join(parts) if any(parts) else "")
+
+
+NO_PAIR = Pair()
+
+
+def consume(
+    endpoint: Endpoint,
+    definition: Definition,
+    mailbox: Mailbox,
+    records: RecordReader | None,
+    *,
+    parent: str = "",
+    pair: Pair = NO_PAIR,
+    start: str | Position | None = None,
+    skips_missing: bool = False,
+    timeout: float | None = None,
+) -> Consumption:
+    """Have a mailbox get the events of a channel, or of what is derived from it by the key `parent`. All producers know
+    of it when this returns. Where the channel retains, and no modulator is concerned, they come from its logs.
+    """
+    deadline = deadline_of(timeout)
+    mailbox.records = records
+    mailbox.incarnation = definition.incarnation
+    mailbox.skips_missing = skips_missing
+    mailbox.begin_turn(0, pair.demodulator)
+    reader = None
+    if retains(definition) and not parent and pair.shipment is None:
+        reader = mailbox.source = LogReader(endpoint, mailbox, start or "new", skips_missing)
+    consumption = Consumption(endpoint, mailbox, parent, pair)
+    endpoint.open_mailbox(mailbox)
+    try:
+        what = f"the subscription of channel {mailbox.channel!r}"
+        membership: Membership = endpoint.requests.ask(consumption.request(pair, 0), timeout, what)
+        if reader is not None:
+            reader.begin(membership, deadline)
+    except BaseException:
+        endpoint.requests.tell(Unsubscribe(mailbox.channel, mailbox.number, {}))
+        endpoint.close_mailbox(mailbox)
+        raise
+    consumption.entered(membership)
+    return consumption
+
+
+class Consumption:
+    """One subscription of this process, in the books of its channel."""
+
+    def __init__(self, endpoint: Endpoint, mailbox: Mailbox, parent: str, pair: Pair) -> None:
+        self.endpoint = endpoint
+        self.mailbox = mailbox
+        self.closed = False
+        self._parent = parent  # what it was made on: a derived channel, or "", the channel itself
+        self._pair = pair  # the one that counts
+        self._last_turn = 0
+        self._resetting = threading.Lock()
+        self._closing = threading.Lock()
+
+    def request(self, pair: Pair, turn: int) -> Subscribe:
+        """What its manager is asked for: this pair, from this turn on."""
+        mailbox = self.mailbox
+        return Subscribe(
+            mailbox.channel,
+            mailbox.number,
+            mailbox.group,
+            pair.fingerprint,
+            mailbox.incarnation,
+            self._parent,
+            pair.shipment,
+            turn,
+        )
+
+    def entered(self, membership: Membership) -> None:
+        """Producers know of it: note what it consumes, for managers that are restarted."""
+        endpoint, mailbox, shipment = self.endpoint, self.mailbox, self._pair.shipment
+        for consumer in membership.consumers:
+            if (consumer.endpoint, consumer.subscription) == (endpoint.id, mailbox.number):
+                mailbox.derived = consumer.derived
+        with endpoint.lock:
+            for derived in membership.derived:
+                if derived.key == mailbox.derived and shipment is not None:
+                    endpoint.derivations.learned(mailbox.channel, replace(derived, shipment=shipment))
+        endpoint.installer.learned(membership)
+
+    # ---- another pair ----
+
+    def reset(self, modulator: Any, demodulator: Any, tier: str | None, timeout: float | None) -> None:
+        """Replace the pair, at one point of each producer's order; when this fails, the old pair stays."""
+        mailbox = self.mailbox
+        if mailbox.source is not None:
+            raise errors.ModulatorRefused(
+                f"this subscription reads the log of channel {mailbox.channel!r}, and has no pair to replace: "
+                "subscribe anew, with the modulator",
+                reason="it reads a log",
+                channel=mailbox.channel,
+            )
+        pair = Pair.of(modulator, demodulator, tier, mailbox.group)
+        with self._resetting:
+            self._last_turn += 1
+            turn = self._last_turn
+            mailbox.begin_turn(turn, demodulator)
+            what = f"the new modulator of channel {mailbox.channel!r}"
+            try:
+                membership = self.endpoint.requests.ask(self.request(pair, turn), timeout, what)
+            except errors.EChannelError:
+                mailbox.turn_failed(turn)
+                raise
+            except BaseException:  # it took too long, or Ctrl-C: it may still take effect
+                self._take_back()
+                raise
+            self._pair = pair
+            mailbox.pair = pair.fingerprint
+            mailbox.turned(turn)
+            self.entered(membership)
+
+    def _take_back(self) -> None:
+        """Have the pair that was there before a `reset`, whatever becomes of that: by a later one of its own."""
+        self._last_turn += 1
+        self.mailbox.begin_turn(self._last_turn, self._pair.demodulator)
+        self.mailbox.turned(self._last_turn)
+        self.endpoint.requests.tell(self.request(self._pair, self._last_turn))
+
+    # ---- its end ----
+
+    def close(self) -> None:
+        """End it: no event is handled after this, but for one that is being handled. A second call does nothing."""
+        with self._closing:
+            if self.closed:
+                return
+            self.closed = True
+        endpoint, mailbox = self.endpoint, self.mailbox
+        if endpoint.closed or endpoint.broken is not None:
+            mailbox.close()
+        elif mailbox.source is not None:
+            endpoint.close_mailbox(mailbox)
+            if mailbox.is_at_rest:
+                self._leave_logs()
+            else:  # not in its handler's thread, which may be an event loop's
+                mailbox.at_rest(lambda: endpoint.crew.submit(Errand(self._leave_logs)))
+        else:
+            farewell = _farewell_of(mailbox)
+            try:
+                self._unsubscribe(farewell)
+            finally:
+                endpoint.close_mailbox(mailbox)
+                mailbox.at_rest(lambda: self._tell_rest(farewell.totals))
+
+    def _unsubscribe(self, farewell: Unsubscribe) -> None:
+        try:
+            self.endpoint.requests.ask(farewell, None, f"leaving channel {farewell.channel!r}")
+        except errors.ChannelDeleted:
+            pass  # nobody keeps its books any more
+
+    def _tell_rest(self, told: dict[str, Any]) -> None:
+        """What was counted since it was closed: the event in whose handler that was, say."""
+        mailbox = self.mailbox
+        rest = growth(told, mailbox.totals())
+        if rest and not mailbox.deleted and not self.endpoint.closed:
+            self.endpoint.requests.tell_once(Unsubscribe(mailbox.channel, mailbox.number, rest, is_late=True))
+
+    def _leave_logs(self) -> None:
+        mailbox = self.mailbox
+        assert mailbox.source is not None
+        try:
+            mailbox.source.leave()
+            self._unsubscribe(_farewell_of(mailbox))
+        except (*AS_MUCH_AS_CAN_BE, Nobody):
+            self.endpoint.requests.tell(_farewell_of(mailbox))
+
+
+def end_all(endpoint: Endpoint, mailboxes: list[Mailbox], deadline: float | None, *, are_handled: bool) -> bool:
+    """Take all these out of the books together, as far as that goes until the deadline; whether all of it was done.
+
+    `are_handled`: what has come for them is handled first, and nothing runs any more when this returns.
+    """
+    readers = [each for each in mailboxes if each.source is not None]
+    for each in readers:  # their logs keep what they have not handled
+        endpoint.close_mailbox(each)
+    is_done = not are_handled or _are_at_rest(endpoint, readers, deadline)
+    for each in readers:
+        assert each.source is not None
+        with contextlib.suppress(*AS_MUCH_AS_CAN_BE):
+            each.source.leave(seconds_left(deadline))
+    with contextlib.suppress(*AS_MUCH_AS_CAN_BE):
+        endpoint.requests.ask_all([_farewell_of(each) for each in mailboxes], seconds_left(deadline))
+    for each in mailboxes:
+        # What a member of a group has not begun goes to another; of other subscriptions nobody else would handle it.
+        if are_handled and each.group is None and not each.closed:
+            is_done &= endpoint.crew.wait(each.when_idle(), deadline)
+        endpoint.close_mailbox(each)  # members of groups report how far they came
+    return is_done and (not are_handled or _are_at_rest(endpoint, mailboxes, deadline))
+
+
+def _farewell_of(mailbox: Mailbox) -> Unsubscribe:
+    return Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals())
+
+
+def _are_at_rest(endpoint: Endpoint, closed: list[Mailbox], deadline: float | None) -> bool:
+    """Wait until no handler works on an event any more."""
+    waiters = []
+    for mailbox in closed:
+        waiter = Waiter()
+        mailbox.at_rest(waiter.set)
+        waiters.append(waiter)
+    return all(endpoint.crew.wait(waiter, deadline) for waiter in waiters)

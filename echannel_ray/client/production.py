@@ -1,0 +1,83 @@
+"""Producers: made, entered in their channel's books, and taken out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors
+from echannel_ray.core.messages import Definition, RegisterProducer
+from echannel_ray.modulation.admission import Admission
+from echannel_ray.options import DEFAULT_WINDOW_BYTES, packing_of
+from echannel_ray.retained.publisher import RetainedPublisher
+from echannel_ray.runtime.publisher import Publisher
+from echannel_ray.runtime.typed import RecordEncoder
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.endpoint import Endpoint
+
+
+def produce(
+    endpoint: Endpoint,
+    definition: Definition,
+    records: RecordEncoder | None,
+    *,
+    overflow: str = "block",
+    derived: str = "",
+    admission: Admission | None = None,
+    services: Mapping[Any, Any] | None = None,
+    delegate: Callable[[str], Any] | None = None,
+    publisher_class: type[Publisher] = Publisher,
+) -> Publisher:
+    """A producer of the channel, or of what is derived from it by this key."""
+    publisher = publisher_class(
+        endpoint,
+        definition.channel,
+        definition.incarnation,
+        overflow,
+        DEFAULT_WINDOW_BYTES,
+        packing_of(definition.options),
+        derived,
+        admission,
+        services,
+        delegate,
+        records,
+    )
+    enter_producer(publisher)
+    return publisher
+
+
+def enter_producer(publisher: Publisher) -> None:
+    """Have it in its channel's books, and with the consumers and modulators that there are; or nothing stays of it."""
+    endpoint = publisher.endpoint
+    request = RegisterProducer(
+        publisher.channel, publisher.stream.number, publisher.incarnation, publisher.derived, publisher.log
+    )
+    try:
+        membership = endpoint.requests.ask(request)
+        if isinstance(publisher, RetainedPublisher):
+            publisher.begin(membership)
+    except BaseException:
+        endpoint.requests.tell(publisher.retire())
+        raise
+    endpoint.installer.install(membership)
+
+
+def end_producer(publisher: Publisher, timeout: float | None = None) -> None:
+    """Drain it, and take it out of its channel's books. A second call does nothing."""
+    stream = publisher.stream
+    if stream.closed:
+        return
+    endpoint = publisher.endpoint
+    if endpoint.closed or endpoint.broken is not None:
+        stream.closed = True
+        return
+    try:
+        if not stream.deleted:
+            publisher.drain(timeout)
+    finally:
+        farewell = publisher.retire()
+    try:
+        endpoint.requests.ask(farewell)
+    except errors.ChannelDeleted:
+        pass  # nobody keeps its books any more

@@ -1,0 +1,28 @@
+"""An endpoint without Ray for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from echannel_ray.runtime.endpoint import Endpoint
+from tests.client.scripted import Script, scripted
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Endpoint, Script]]:
+    endpoint, script = scripted()
+    yield endpoint, script
+    endpoint.close()
+    script.end()
+
+
+@pytest.fixture
+def endpoint(ends: tuple[Endpoint, Script]) -> Endpoint:
+    return ends[0]
+
+
+@pytest.fixture
+def script(ends: tuple[Endpoint, Script]) -> Script:
+    return ends[1]

@@ -1,0 +1,201 @@
+"""Subscriptions in and out of their channel's books, and pairs that replace others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from echannel_ray import errors
+from echannel_ray.client.consumption import NO_PAIR, Consumption, Pair, consume, end_all
+from echannel_ray.core.messages import Subscribe, Unsubscribe
+from echannel_ray.modulation.modulator import FIFOModulator
+from echannel_ray.runtime.handlers import FunctionMailbox
+from echannel_ray.runtime.pulling import PullMailbox
+
+SHORT = 0.05
+
+
+class Demodulator:
+    def receive(self, event):
+        return [event]
+
+
+class Logs:
+    """What reads the logs of a subscription."""
+
+    def __init__(self, script, error: Exception | None = None) -> None:
+        self._asked, self._error = script.asked, error
+
+    def stop(self) -> None:
+        self._asked.append("stop")
+
+    def leave(self, timeout: float | None = None) -> None:
+        self._asked.append("leave")
+        if self._error is not None:
+            raise self._error
+
+    def logs_are(self, logs: Any) -> None:
+        pass
+
+    def arrived(self) -> dict[str, int]:
+        return {}
+
+
+def pulled(endpoint, group: str | None = None) -> PullMailbox:
+    return PullMailbox(endpoint, endpoint.new_subscription(), "c", group, "")
+
+
+@pytest.fixture
+def mailbox(endpoint) -> PullMailbox:
+    return pulled(endpoint)
+
+
+@pytest.fixture
+def consumption(endpoint, script, mailbox) -> Consumption:
+    return consume(endpoint, script.definition, mailbox, None)
+
+
+def test_it_is_entered_once_and_leaves_once(endpoint, script, mailbox, consumption):
+    assert endpoint.mailboxes.on("c") == [mailbox]
+    assert mailbox.incarnation == script.definition.incarnation
+    (asked,) = script.of(Subscribe)
+    assert (asked.channel, asked.subscription, asked.incarnation, asked.turn) == ("c", mailbox.number, 3, 0)
+    consumption.close()
+    assert consumption.closed
+    assert mailbox.closed
+    assert script.of(Unsubscribe) == [Unsubscribe("c", mailbox.number, mailbox.totals())]
+    consumption.close()
+    assert script.kinds == [Subscribe, Unsubscribe]
+
+
+@pytest.mark.parametrize("what", ["refused", "late", "its log"])
+def test_of_one_that_fails_nothing_stays(endpoint, script, mailbox, monkeypatch, what):
+    how: dict[str, Any] = {}
+    definition = script.definition
+    if what == "refused":
+        script.refusals[Subscribe] = errors.ServiceNotGranted("no", service="s", producer="p")
+    elif what == "late":
+        script.held.add(Subscribe)
+        how["timeout"] = SHORT
+    else:
+        definition.options["retain"] = {}
+        monkeypatch.setattr("echannel_ray.retained.reader.LogReader.begin", lambda *_: 1 / 0)
+    with pytest.raises((errors.ServiceNotGranted, TimeoutError, ZeroDivisionError)):
+        consume(endpoint, definition, mailbox, None, **how)
+    assert script.of(Unsubscribe) == [Unsubscribe("c", mailbox.number, {})]
+    assert not endpoint.mailboxes
+    assert mailbox.closed
+
+
+def test_logs_are_read_where_there_are_some_and_no_modulator_is_concerned(endpoint, script):
+    script.definition.options["retain"] = {}
+    direct, derived, modulated = (pulled(endpoint) for _ in range(3))
+    consume(endpoint, script.definition, direct, None)
+    consume(endpoint, script.definition, derived, None, parent="key")
+    consume(endpoint, script.definition, modulated, None, pair=Pair.of(FIFOModulator(), None, None, None))
+    assert direct.source is not None
+    assert derived.source is modulated.source is None
+
+
+def test_who_reads_logs_leaves_them_before_the_books(script, mailbox, consumption):
+    mailbox.source = Logs(script)
+    consumption.close()
+    script.of(Unsubscribe)
+    assert script.asked[1:3] == ["stop", "leave"]
+    assert script.kinds[3:] == [Unsubscribe]
+
+
+def test_who_can_not_leave_its_logs_leaves_the_books(script, mailbox, consumption):
+    mailbox.source = Logs(script, TimeoutError("no answer"))
+    consumption.close()
+    assert len(script.of(Unsubscribe)) == 1
+
+
+def test_one_of_a_channel_that_nobody_keeps_closes_all_the_same(script, mailbox, consumption):
+    script.refusals[Unsubscribe] = errors.ChannelDeleted("it was deleted", channel="c")
+    consumption.close()
+    assert mailbox.closed
+
+
+def test_one_whose_process_has_left_closes_without_a_word(endpoint, script, mailbox, consumption):
+    endpoint.close()
+    consumption.close()
+    assert mailbox.closed
+    assert script.kinds == [Subscribe]
+
+
+# ---- another pair ----
+
+
+def test_another_pair_is_a_higher_turn(script, mailbox, consumption):
+    demodulator = Demodulator()
+    consumption.reset(FIFOModulator(), demodulator, None, None)
+    asked = script.of(Subscribe, 2)[1]
+    assert asked.turn == mailbox.turn == 1
+    assert asked.shipment is not None
+    assert mailbox.demodulators[1] is demodulator
+
+
+def test_a_pair_that_is_refused_leaves_the_old_one(script, mailbox, consumption):
+    script.refusals[Subscribe] = errors.ModulatorRefused("no", reason="no", channel="c")
+    with pytest.raises(errors.ModulatorRefused):
+        consumption.reset(FIFOModulator(), Demodulator(), None, None)
+    assert mailbox.turn == 0
+    assert 1 not in mailbox.demodulators
+    assert len(script.of(Subscribe)) == 2
+
+
+def test_a_pair_that_takes_too_long_is_taken_back_by_the_old_one(script, mailbox, consumption):
+    script.held.add(Subscribe)
+    with pytest.raises(TimeoutError):
+        consumption.reset(FIFOModulator(), None, None, SHORT)
+    back = script.of(Subscribe, 3)[2]
+    assert (back.turn, back.shipment, back.pair) == (2, None, NO_PAIR.fingerprint)
+    assert mailbox.turn == 2
+
+
+def test_who_reads_logs_has_no_pair(script, mailbox, consumption):
+    mailbox.source = Logs(script)
+    with pytest.raises(errors.ModulatorRefused, match="reads the log"):
+        consumption.reset(FIFOModulator(), None, None, None)
+
+
+def test_members_of_a_group_are_compared_by_both_halves():
+    fingerprints = [
+        Pair.of(modulator, demodulator, None, "g").fingerprint
+        for modulator in (None, FIFOModulator())
+        for demodulator in (None, Demodulator())
+    ]
+    assert fingerprints[0] == ""
+    assert len({*fingerprints}) == 4
+    assert Pair.of(FIFOModulator(), Demodulator(), None, None).fingerprint == ""
+    with pytest.raises(ValueError, match="tier"):
+        Pair.of(None, None, "nowhere", None)
+    with pytest.raises(TypeError, match="not its class"):
+        Pair.of(None, Demodulator, None, None)
+    with pytest.raises(TypeError, match="receive"):
+        Pair.of(None, object(), None, None)
+
+
+# ---- many at once ----
+
+
+def test_all_leave_together(endpoint, script):
+    mailboxes: list[Any] = [pulled(endpoint) for _ in range(3)]
+    for each in mailboxes:
+        consume(endpoint, script.definition, each, None)
+    mailboxes[1].source = Logs(script)
+    assert end_all(endpoint, mailboxes, None, are_handled=False)
+    assert script.asked[3:5] == ["stop", "leave"]
+    assert {each.subscription for each in script.of(Unsubscribe, 3)} == {each.number for each in mailboxes}
+    assert all(each.closed for each in mailboxes)
+    assert not endpoint.mailboxes
+
+
+def test_what_has_come_is_handled_first_where_that_is_wanted(endpoint, script):
+    seen: list[Any] = []
+    mailbox = FunctionMailbox(endpoint, endpoint.new_subscription(), "c", None, "", seen.append)
+    consume(endpoint, script.definition, mailbox, None)
+    assert end_all(endpoint, [mailbox], None, are_handled=True)
+    assert mailbox.closed

@@ -1,0 +1,58 @@
+"""How a process leaves its namespace, and a node that is to be removed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from echannel_ray import errors
+from echannel_ray.client.consumption import consume
+from echannel_ray.client.departure import leave, leave_node
+from echannel_ray.client.production import produce
+from echannel_ray.core.messages import Subscribe, UnregisterProducer, Unsubscribe
+from echannel_ray.runtime.handlers import FunctionMailbox
+
+
+@pytest.fixture
+def publisher(endpoint, script):
+    return produce(endpoint, script.definition, None)
+
+
+@pytest.fixture
+def told() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def mailbox(endpoint, script, told):
+    made = FunctionMailbox(endpoint, endpoint.new_subscription(), "c", None, "", told.append)
+    made.on_error = told.append
+    consume(endpoint, script.definition, made, None)
+    return made
+
+
+def test_it_leaves_all_books(endpoint, script, publisher, mailbox):
+    leave(endpoint, None)
+    assert script.kinds[-2:] == [Unsubscribe, UnregisterProducer]
+    assert mailbox.closed
+    assert publisher.stream.closed
+
+
+def test_what_can_not_be_said_in_time_holds_nothing_up(endpoint, script, publisher, mailbox):
+    script.held |= {Unsubscribe, UnregisterProducer}
+    leave(endpoint, 0.0)
+    assert mailbox.closed
+    assert publisher.stream.closed
+    script.of(UnregisterProducer)
+
+
+def test_producers_of_a_node_that_is_removed_refuse(endpoint, script, publisher, mailbox, told):
+    assert leave_node(endpoint, 20.0)
+    assert script.kinds[-2:] == [Unsubscribe, UnregisterProducer]
+    with pytest.raises(errors.Disconnected, match="being drained"):
+        publisher.publish(b"late")
+    (error,) = told
+    assert isinstance(error, errors.Disconnected)
+    assert isinstance(endpoint.broken, errors.Disconnected)
+    assert script.of(Subscribe)[0].subscription == mailbox.number
