@@ -15,8 +15,8 @@ from echannel_ray.actors.remembered import (
     remembered_tokens,
 )
 from echannel_ray.core.messages import GatewayRequest, OpenGateway, RevokeAtGateway
+from echannel_ray.gateway.backend import GatewayBackend
 from echannel_ray.gateway.identity import Identity
-from echannel_ray.gateway.node_backend import NodeBackend
 from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.server import Gateway
 from echannel_ray.gateway.tokens import Remembered
@@ -34,7 +34,7 @@ class GatewayOfNode:
         self._request: OpenGateway | None = None
         self._endpoint = ""
         self._gateway: Gateway | None = None
-        self._backend: NodeBackend | None = None
+        self._backend: GatewayBackend | None = None
 
     def ask(self, request: GatewayRequest) -> str | None:
         """Do what a session asks for."""
@@ -100,7 +100,7 @@ class GatewayOfNode:
         )  # fmt: skip
         if identity is None:
             remember(remembered)  # tokens of another gateway, which this one takes the place of, are no good here
-        backend = self._backend = NodeBackend(self._keeper.endpoint, self._keeper.kept, self._connect)
+        backend = self._backend = GatewayBackend(self._keeper.endpoint, self._keeper.kept, self._connect)
         gateway = self._gateway = Gateway(
             backend, self._namespace, request.host, request.port, events_port=request.events_port, rights=rights,
             identity=identity, remembered=remembered, remember=remember,

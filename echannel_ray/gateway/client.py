@@ -10,13 +10,14 @@ import msgspec
 
 from echannel_ray import errors
 from echannel_ray.gateway import commands
-from echannel_ray.gateway.backend import ChannelInfo, Files
 from echannel_ray.gateway.connecting import Connection
 from echannel_ray.gateway.endpoint import Endpoint
 from echannel_ray.gateway.flight import flight
+from echannel_ray.gateway.infos import ChannelInfo
 from echannel_ray.gateway.patience import Patience
 from echannel_ray.gateway.sending import Outgoing
 from echannel_ray.logs.entries import Chosen, Committed, Place
+from echannel_ray.logs.files import Files
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,16 +15,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
 from echannel_ray.gateway import failures
-from echannel_ray.gateway.backend import Feed, GatewayBackend
 from echannel_ray.gateway.event_service import EventService, let_go
 from echannel_ray.gateway.event_subscription import Outgoing
 from echannel_ray.gateway.event_tls import Wire
 from echannel_ray.gateway.tokens import Token
+
+if TYPE_CHECKING:
+    from echannel_ray.gateway.backend import GatewayBackend
+    from echannel_ray.gateway.feeds import Feed
 
 logger = logging.getLogger(__name__)
 

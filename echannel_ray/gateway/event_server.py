@@ -8,15 +8,17 @@ import socket
 import threading
 import time
 from collections import Counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
-from echannel_ray.gateway.backend import GatewayBackend
 from echannel_ray.gateway.event_connection import Connection
 from echannel_ray.gateway.event_tls import Wire, server_context
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.tokens import Token, Tokens
+
+if TYPE_CHECKING:
+    from echannel_ray.gateway.backend import GatewayBackend
 
 logger = logging.getLogger(__name__)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
-from echannel_ray.gateway.backend import Derived, Feed, GatewayBackend
 from echannel_ray.gateway.event_subscription import Outgoing
 from echannel_ray.gateway.tokens import Token
+
+if TYPE_CHECKING:
+    from echannel_ray.gateway.backend import GatewayBackend
+    from echannel_ray.gateway.feeds import DerivedChannel, Feed
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +30,7 @@ class EventService:
         self._backend = backend
         self._token = token
         self._wake = wake
-        self._derived: dict[str, Derived] = {}  # the one that was used last comes last
+        self._derived: dict[str, DerivedChannel] = {}  # the one that was used last comes last
         self._uses: dict[int, str] = {}  # which of these a subscription is of
 
     def perform(self, message: frames.Request) -> Any:
@@ -110,7 +113,7 @@ class EventService:
         let_go(self._derived.values())
 
 
-def let_go(held: Iterable[Feed | Derived]) -> None:
+def let_go(held: Iterable[Feed | DerivedChannel]) -> None:
     """Close what a client had, as far as that goes now."""
     for each in held:
         try:

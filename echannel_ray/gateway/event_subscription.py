@@ -8,7 +8,7 @@ import msgspec
 
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as wire
-from echannel_ray.gateway.backend import Feed, FeedEnded
+from echannel_ray.gateway.feeds import Feed, FeedEnded
 from echannel_ray.gateway.outward import outward
 from echannel_ray.runtime.mailbox import Gap, Message
 

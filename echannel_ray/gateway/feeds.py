@@ -19,7 +19,6 @@ from echannel_ray.client.consumption import Consumption, consume
 from echannel_ray.client.derivation import derive, derived_meanwhile, name_of_derived, replay_from
 from echannel_ray.core.messages import Definition, Derived, SharedRef, Shipment
 from echannel_ray.formats.sealed import SEALED
-from echannel_ray.gateway.backend import Feed, FeedEnded
 from echannel_ray.ids import check_group_name
 from echannel_ray.logs.positions import Position
 from echannel_ray.programs.code import Code
@@ -54,18 +53,22 @@ class _MembersMailbox(_Mailbox, SettledMailbox):
     """Of a member of a group."""
 
 
-class NodeFeed(Feed):
-    """One subscription of a client of the gateway."""
+class FeedEnded(Exception):
+    """Nothing more comes of a subscription."""
 
-    def __init__(self, consumption: Consumption, told: deque[Exception]) -> None:
+
+class Feed:
+    """The events of one subscription of a client."""
+
+    def __init__(self, consumption: Consumption, mailbox: _Mailbox, told: deque[Exception]) -> None:
         """`told` is what came in the place of events: some could not be read, and modulators failed."""
         self._consumption = consumption
-        self._mailbox = consumption.mailbox
+        self._mailbox = mailbox
         self._told = told
         self._held: Message | Gap | None = None  # what came behind that
 
-    @typing_extensions.override
     def take(self) -> Message | Gap | None:
+        """The next one, if there is one. What is told in the place of events is raised; and `FeedEnded` at the end."""
         item, self._held = self._held or self._taken(), None
         if self._told:
             self._held = item
@@ -73,7 +76,6 @@ class NodeFeed(Feed):
         return item
 
     def _taken(self) -> Message | Gap | None:
-        assert isinstance(self._mailbox, _Mailbox)
         try:
             return self._mailbox.take()
         except Ended:
@@ -81,13 +83,13 @@ class NodeFeed(Feed):
                 raise errors.Disconnected("the gateway is closing: connect again in a moment") from None
             raise FeedEnded from None
 
-    @typing_extensions.override
     def settle(self, events: int) -> None:
+        """A member of a group has handled so many more; what it has not when this is closed goes to another."""
         if isinstance(self._mailbox, SettledMailbox):
             self._mailbox.settle(events)
 
-    @typing_extensions.override
     def close(self) -> None:
+        """End it; it may wait."""
         self._consumption.close()
 
 
@@ -124,7 +126,7 @@ class DerivedChannel:
         self.key = derived.key
         self.shipment = shipment
         self.output = output
-        self.fields: dict[str, str] | None = {field.name: type_text(field.type) for field in output.fields}
+        self.fields = {field.name: type_text(field.type) for field in output.fields}
         self._endpoint = endpoint
         self._handle = handle
         self._master = master
@@ -177,7 +179,7 @@ class Feeds:
         group: str | None,
         start: str | None,
         wake: Callable[[], None],
-    ) -> NodeFeed:
+    ) -> Feed:
         """Consume a channel, or what is derived from it; `wake` says when there is something to take."""
         endpoint = self._endpoint
         definition = self._opened(definition)
@@ -194,9 +196,9 @@ class Feeds:
         records = RecordReader(endpoint, channel, definition.incarnation, reader)
         place = _place(definition, start)
         if derived is None:
-            return NodeFeed(consume(endpoint, definition, mailbox, records, start=place), told)
+            return Feed(consume(endpoint, definition, mailbox, records, start=place), mailbox, told)
         with _behind(endpoint, definition, derived, place, group) as parent:
-            return NodeFeed(consume(endpoint, definition, mailbox, records, parent=parent), told)
+            return Feed(consume(endpoint, definition, mailbox, records, parent=parent), mailbox, told)
 
     def derive(
         self,

@@ -9,11 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from echannel_ray import errors
 from echannel_ray.gateway import commands, failures
-from echannel_ray.gateway.backend import GatewayBackend
 from echannel_ray.gateway.counting import Counts
 from echannel_ray.gateway.endpoint import Endpoint
 from echannel_ray.gateway.event_server import EventServer
@@ -23,6 +22,9 @@ from echannel_ray.gateway.listening import listen
 from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.service import Service
 from echannel_ray.gateway.tokens import Grant, Remembered, Token, Tokens, digest_of
+
+if TYPE_CHECKING:
+    from echannel_ray.gateway.backend import GatewayBackend
 
 _logger = logging.getLogger(__name__)
 _ANY_HOST: Final = ("0.0.0.0", "::", "")

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from echannel_ray import errors
 from echannel_ray.gateway import commands
-from echannel_ray.gateway.backend import ChannelInfo, Files, GatewayBackend
 from echannel_ray.gateway.counting import Counts
+from echannel_ray.gateway.infos import ChannelInfo
 from echannel_ray.gateway.pieces import pieces_of
+from echannel_ray.logs.files import Files
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from echannel_ray.gateway.backend import GatewayBackend
 
 # Flight reads a batch whole before it can be looked at. What is larger is refused then, since it would be kept.
 MAX_BATCH_BYTES: Final = 64 << 20

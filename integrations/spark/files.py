@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from echannel_ray.gateway.backend import Files
 from echannel_ray.logs.entries import Place
+from echannel_ray.logs.files import Files
 
 if TYPE_CHECKING:
     from echannel_ray.gateway.client import GatewayClient

@@ -8,7 +8,8 @@ from collections import deque
 from typing import Any
 
 from echannel_ray import errors
-from echannel_ray.gateway.backend import EventChannelInfo, FeedEnded
+from echannel_ray.gateway.feeds import FeedEnded
+from echannel_ray.gateway.infos import EventChannelInfo
 from echannel_ray.runtime.mailbox import Gap, Message
 
 

@@ -15,17 +15,18 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from echannel_ray import errors
-from echannel_ray.gateway.backend import ChannelInfo, Files
 from echannel_ray.gateway.identity import Identity
+from echannel_ray.gateway.infos import ChannelInfo
 from echannel_ray.gateway.server import Gateway
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter
 from echannel_ray.logs.entries import Bounds, Missing
-from echannel_ray.logs.files import file_entry
+from echannel_ray.logs.files import Files, file_entry
 from echannel_ray.logs.store import Store
 from echannel_ray.schemas.declared import schema_of
 from tests.gateway.events import LocalEvents
@@ -184,7 +185,7 @@ def main(directory: str, port: str, identity_path: str, fault: str = "") -> None
     parent = os.getppid()
     path = Path(identity_path)
     identity = Identity.parse(path.read_bytes()) if path.exists() else None
-    host = DyingHost(directory, fault) if fault else LocalHost(directory)
+    host: Any = DyingHost(directory, fault) if fault else LocalHost(directory)
     gateway = Gateway(host, "default", port=int(port), identity=identity)
     endpoint = gateway.start()
     if identity is None:

@@ -14,10 +14,9 @@ import pytest
 from echannel_ray import errors
 from echannel_ray.core.kinds import BLOCK, RECORD
 from echannel_ray.formats.events import PICKLED
-from echannel_ray.gateway.backend import Files
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter
 from echannel_ray.logs.entries import FILE, Chosen, Entry, Missing, NewEntry, Place
-from echannel_ray.logs.files import entries_of_file, file_entry
+from echannel_ray.logs.files import Files, entries_of_file, file_entry
 from echannel_ray.records import known
 from echannel_ray.records.writing import array_format, block_of, writer_of
 from echannel_ray.schemas.declared import schema_of

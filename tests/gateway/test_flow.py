@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ class _Slow:
 
 @pytest.mark.parametrize("send", HOW.values(), ids=HOW)
 def test_a_client_is_ahead_of_a_slow_host_by_a_few_batches_only(connect, host, send):
-    slow = _Slow(host)
+    slow: Any = _Slow(host)
     ahead: list[int] = []
 
     def batches():
@@ -72,7 +73,7 @@ def test_a_client_is_ahead_of_a_slow_host_by_a_few_batches_only(connect, host, s
 
 @pytest.mark.parametrize("send", HOW.values(), ids=HOW)
 def test_a_client_waits_while_its_host_takes_nothing(connect, host, send):
-    slow = _Slow(host)
+    slow: Any = _Slow(host)
     given = 0
 
     def batches():
@@ -96,7 +97,7 @@ def test_a_client_waits_while_its_host_takes_nothing(connect, host, send):
 
 
 def test_a_client_that_waits_does_not_hold_up_others(connect, host):
-    slow = _Slow(host)
+    slow: Any = _Slow(host)
     client = connect(slow)
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(client.publish, "rows", batches_of(100))
@@ -147,7 +148,7 @@ def batches():
 
 
 def test_closing_does_not_wait_for_a_host_that_waits(host):
-    slow = _Slow(host)
+    slow: Any = _Slow(host)
     gateway = Gateway(slow, "default")
     client = GatewayClient(gateway.start(), patience_seconds=0.1)
     with ThreadPoolExecutor(1) as pool:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from echannel_ray import errors
 from echannel_ray.gateway import commands, service
-from echannel_ray.gateway.backend import Files
 from echannel_ray.gateway.client import GatewayClient
 from echannel_ray.gateway.connecting import Connection
 from echannel_ray.gateway.endpoint import Endpoint
@@ -21,6 +20,7 @@ from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.server import Gateway
 from echannel_ray.logs.entries import Chosen, Missing, NotStaged, Place
+from echannel_ray.logs.files import Files
 from tests.gateway.rows import ON_DISK, SCHEMA, batch_of, batches_of, numbers_in
 
 PLACE = Place("w", 0, 0)
