@@ -142,7 +142,8 @@ def publish_and_stay(party: Party, channel: ec.EventChannel, count: int) -> None
 
 
 def test_a_fixed_degree_is_told_as_it_is(near, name):
-    channel = ec.channel(name, packing=ec.Packing(degree=64))
+    # However long this process is kept from running, it is the degree that sends the pack.
+    channel = ec.channel(name, packing=ec.Packing(degree=64, interval_seconds=SOON))
     ask(near, subscribe, channel)
     with channel.producer() as producer:
         for number in range(64):
