@@ -22,7 +22,7 @@ from echannel_ray.retained import calls
 from echannel_ray.retained.arriving import Arriving
 from echannel_ray.retained.cutting import cut
 from echannel_ray.retained.outcomes import DERIVED, LET_GO, Member, Outcomes, consumer
-from echannel_ray.retained.shares import Share
+from echannel_ray.core.shares import Share
 from echannel_ray.runtime.calls import Answer, Caller
 
 logger = logging.getLogger(__name__)
