@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors, options
@@ -23,12 +24,14 @@ from echannel_ray.records.reading import Reader
 from echannel_ray.records.untyped import UntypedReader
 from echannel_ray.records.writing import format_of
 from echannel_ray.retained.reader import LogReader
+from echannel_ray.runtime.coroutine_driver import CoroutineDriver
+from echannel_ray.runtime.driver import Driver
 from echannel_ray.runtime.entering import enter, install_derived, replay_from
-from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
+from echannel_ray.runtime.function_driver import FunctionDriver
+from echannel_ray.runtime.inbox import Inbox, Tracer
 from echannel_ray.runtime.loops import handler_loop
-from echannel_ray.runtime.mailbox import Mailbox
 from echannel_ray.runtime.offload import in_thread
-from echannel_ray.runtime.pulling import PullMailbox
+from echannel_ray.runtime.pull_driver import PullDriver
 from echannel_ray.runtime.shipping import ship
 from echannel_ray.runtime.typed import RecordEncoder, RecordReader, open_more
 from echannel_ray.runtime.waiting import deadline_of
@@ -252,18 +255,19 @@ class EventChannel:
         session = self._session()
         parent = self._key()
         records = self._records(session, event_type, batches)
-        mailbox = self._mailbox(session, handler, group, pair.fingerprint)
+        mailbox = self._inbox(session, handler, group, pair.fingerprint)
         mailbox.records = records
-        mailbox.begin_turn(0, demodulator)
+        mailbox.add_version(0, demodulator)
         mailbox.on_error = on_error
         mailbox.skips_missing = on_missing == "skip"
         mailbox.incarnation = self._defined().incarnation
         endpoint = session.endpoint
         reader = self._reader(endpoint, mailbox, pair, start, on_missing)
-        mailbox.source = reader
+        if reader is not None:
+            mailbox.supply = reader
         deadline = deadline_of(timeout)
         request = messages.Subscribe(
-            self._name, mailbox.number, group, mailbox.pair, mailbox.incarnation, parent, pair.shipment
+            self._name, mailbox.number, group, mailbox.fingerprint, mailbox.incarnation, parent, pair.shipment
         )
         membership = enter(
             endpoint, mailbox, request, timeout,
@@ -361,7 +365,7 @@ class EventChannel:
         return RecordReader(session.endpoint, self._name, definition.incarnation, Reader(target, record, batches))
 
     def _reader(
-        self, endpoint: Endpoint, mailbox: Mailbox, pair: Pair, start: str | Position | None, on_missing: str
+        self, endpoint: Endpoint, mailbox: Inbox, pair: Pair, start: str | Position | None, on_missing: str
     ) -> LogReader | None:
         """Who reads the logs for a subscription; None where its events come from the producers, or from modulators."""
         is_retained = self._check_start(start, on_missing)
@@ -392,15 +396,16 @@ class EventChannel:
             self._namespace, self._name, self._event_type, self._packing, self._retain, chain, self._output
         )
 
-    def _mailbox(self, session: Session, handler: Callable[[Any], Any] | None, group: str | None, pair: str) -> Mailbox:
+    def _inbox(self, session: Session, handler: Callable[[Any], Any] | None, group: str | None, pair: str) -> Inbox:
         endpoint = session.endpoint
-        number = endpoint.new_subscription()
-        pulling, awaiting, calling = _mailbox_classes()
+        drive: Callable[[Inbox], Driver]
         if handler is None:
-            return pulling(endpoint, number, self._name, group, pair)
-        if _is_coroutine_function(handler):
-            return awaiting(endpoint, number, self._name, group, pair, handler, handler_loop())
-        return calling(endpoint, number, self._name, group, pair, handler)
+            drive = PullDriver
+        elif _is_coroutine_function(handler):
+            drive = partial(CoroutineDriver, handler, handler_loop())
+        else:
+            drive = partial(FunctionDriver, handler)
+        return Inbox(endpoint, endpoint.new_subscription(), self._name, group, pair, drive, _tracer())
 
     # ---- opening ----
 
@@ -438,12 +443,12 @@ def _producer_class(is_logged: bool) -> type[Producer]:
     return RetainedProducer if is_logged else Producer
 
 
-def _mailbox_classes() -> tuple[type[PullMailbox], type[CoroutineMailbox], type[FunctionMailbox]]:
+def _tracer() -> Tracer | None:
     if switch.is_on:
-        from echannel_ray.tracing import TracedCoroutineMailbox, TracedFunctionMailbox, TracedPullMailbox
+        from echannel_ray.tracing import ConsumerTracer
 
-        return TracedPullMailbox, TracedCoroutineMailbox, TracedFunctionMailbox
-    return PullMailbox, CoroutineMailbox, FunctionMailbox
+        return ConsumerTracer()
+    return None
 
 
 def _as_ecode(modulator: Any) -> Ecode | None:

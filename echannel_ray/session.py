@@ -23,9 +23,9 @@ from echannel_ray.ids import check_namespace, node_number
 from echannel_ray.retained.calls import ANSWERS
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.greeting import greet
+from echannel_ray.runtime.inbox import Inbox
 from echannel_ray.runtime.leaving import leave_node, node_is_drained
 from echannel_ray.runtime.loops import handler_loop
-from echannel_ray.runtime.mailbox import Mailbox
 from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.presence import mark_left
@@ -116,10 +116,10 @@ class Session(OwnedByProcess):
             with contextlib.suppress(TimeoutError, errors.EChannelError):  # as much as can be
                 publisher.drain(left())
         for mailbox in mailboxes:
-            if mailbox.source is not None:  # its logs have to know how far it came before it is gone
+            if mailbox.supply.reads_logs:  # its logs have to know how far it came before it is gone
                 endpoint.close_mailbox(mailbox)
                 with contextlib.suppress(TimeoutError, errors.EChannelError):
-                    mailbox.source.leave(left())
+                    mailbox.supply.leave(left())
         with contextlib.suppress(TimeoutError, errors.EChannelError):
             farewells = [messages.Unsubscribe(m.channel, m.number, m.totals()) for m in mailboxes]
             endpoint.requests.ask_all(farewells, left())
@@ -206,7 +206,7 @@ class Session(OwnedByProcess):
 
         return status_of(self.endpoint.requests.ask(messages.GetStatus()))
 
-    def mailbox_closed(self, mailbox: Mailbox, totals: dict[str, Any], timeout: float | None) -> None:
+    def mailbox_closed(self, mailbox: Inbox, totals: dict[str, Any], timeout: float | None) -> None:
         """Take a subscription out of the channel's membership, with what it has counted."""
         self.endpoint.requests.ask(
             messages.Unsubscribe(mailbox.channel, mailbox.number, totals),

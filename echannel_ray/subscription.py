@@ -16,10 +16,11 @@ from echannel_ray.modulation.fingerprint import identity_of
 from echannel_ray.runtime.calls import Nobody
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.entering import entered
-from echannel_ray.runtime.mailbox import Gap, Mailbox, Message
+from echannel_ray.runtime.inbox import Inbox
+from echannel_ray.runtime.message import Gap, Message
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.owned import OwnedByProcess
-from echannel_ray.runtime.pulling import Ended, PullMailbox, closed_error
+from echannel_ray.runtime.pull_driver import Ended, PullDriver, closed_error
 from echannel_ray.runtime.shipping import identity_of_other, ship
 from echannel_ray.runtime.waiting import deadline_of
 from echannel_ray.session import Session
@@ -73,14 +74,14 @@ class _Messages:
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self._mailbox = subscription._pull()
+        self._driver = subscription._pull()
 
     def __iter__(self) -> _Messages:
         return self
 
     def __next__(self) -> Message | Gap:
         try:
-            return self._mailbox.get(None)
+            return self._driver.get(None)
         except Ended:
             raise StopIteration from None
 
@@ -90,7 +91,7 @@ class _Events:
 
     def __init__(self, subscription: Subscription) -> None:
         self._messages = _Messages(subscription)
-        self._mailbox = subscription._pull()
+        self._driver = subscription._pull()
 
     def __iter__(self) -> _Events:
         return self
@@ -100,7 +101,7 @@ class _Events:
             message = next(self._messages)
             if isinstance(message, Message):
                 return message.event
-            self._mailbox.report(message)
+            self._driver.inbox.report(message)
 
 
 class _AsyncEvents:
@@ -108,7 +109,7 @@ class _AsyncEvents:
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self._mailbox = subscription._pull()
+        self._driver = subscription._pull()
 
     def __aiter__(self) -> _AsyncEvents:
         return self
@@ -116,12 +117,12 @@ class _AsyncEvents:
     async def __anext__(self) -> Any:
         while True:
             try:
-                message = await self._mailbox.aget()
+                message = await self._driver.aget()
             except Ended:
                 raise StopAsyncIteration from None
             if isinstance(message, Message):
                 return message.event
-            self._mailbox.report(message)
+            self._driver.inbox.report(message)
 
 
 class Subscription(OwnedByProcess):
@@ -129,17 +130,17 @@ class Subscription(OwnedByProcess):
 
     _advice = "a subscription belongs to its process: pass the channel instead, and call channel.subscribe() there"
 
-    def __init__(self, session: Session, mailbox: Mailbox, parent: str = "") -> None:
+    def __init__(self, session: Session, mailbox: Inbox, parent: str = "") -> None:
         self._session = session
         self._parent = parent  # what it was made on: a derived channel, or "", the channel itself
         self._resetting = threading.Lock()
-        self._last_turn = 0
+        self._last_version = 0
         self._shipment: Shipment | None = None  # of the pair that counts, as is the demodulator
         self._demodulator: Any = None
         self._mailbox = mailbox
         self._closing = threading.Lock()
         self._closed = False
-        if mailbox.is_pulled:
+        if mailbox.driver.is_pulled:
             # Nobody can ask for its events any more, and producers would wait for it for good.
             weakref.finalize(self, session.endpoint.abandon_later, mailbox).atexit = False
 
@@ -174,12 +175,13 @@ class Subscription(OwnedByProcess):
     def _next_message(self, deadline: float | None) -> Message | Gap:
         return self._pull().get(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
-    def _pull(self) -> PullMailbox:
-        if not isinstance(self._mailbox, PullMailbox):
+    def _pull(self) -> PullDriver:
+        driver = self._mailbox.driver
+        if not isinstance(driver, PullDriver):
             raise TypeError(
                 "this subscription has a handler, which gets its events: subscribe() without one to pull them"
             )
-        return self._mailbox
+        return driver
 
     # ---- the rest ----
 
@@ -194,7 +196,7 @@ class Subscription(OwnedByProcess):
         self._check_open()
         deadline_of(timeout)  # which raises where it is none
         mailbox = self._mailbox
-        if mailbox.source is not None:
+        if mailbox.supply.reads_logs:
             raise errors.ModulatorRefused(
                 f"this subscription reads the log of channel {mailbox.channel!r}, and has no pair to replace: "
                 "subscribe anew, with the modulator",
@@ -203,9 +205,9 @@ class Subscription(OwnedByProcess):
             )
         pair = Pair.of(modulator, demodulator, tier, mailbox.group)
         with self._resetting:
-            self._last_turn += 1
-            turn = self._last_turn
-            mailbox.begin_turn(turn, demodulator)
+            self._last_version += 1
+            version = self._last_version
+            mailbox.add_version(version, demodulator)
             request = Subscribe(
                 mailbox.channel,
                 mailbox.number,
@@ -214,39 +216,39 @@ class Subscription(OwnedByProcess):
                 mailbox.incarnation,
                 self._parent,
                 pair.shipment,
-                turn,
+                version,
             )
             try:
                 membership = self._session.endpoint.requests.ask(
                     request, timeout, f"the new modulator of channel {mailbox.channel!r}"
                 )
             except errors.EChannelError:
-                mailbox.turn_failed(turn)
+                mailbox.drop_version(version)
                 raise
             except BaseException:  # it took too long, or Ctrl-C: it may still take effect
                 self._take_back()
                 raise
             self._shipment, self._demodulator = pair.shipment, demodulator
-            mailbox.pair = pair.fingerprint
-            mailbox.turned(turn)
+            mailbox.fingerprint = pair.fingerprint
+            mailbox.use_version(version)
             self._entered(membership, pair)
 
     def _take_back(self) -> None:
         """Have the pair that was there before a `reset`, whatever becomes of that: by a later one of its own."""
         mailbox = self._mailbox
-        self._last_turn += 1
-        mailbox.begin_turn(self._last_turn, self._demodulator)
-        mailbox.turned(self._last_turn)
+        self._last_version += 1
+        mailbox.add_version(self._last_version, self._demodulator)
+        mailbox.use_version(self._last_version)
         self._session.endpoint.requests.tell(
             Subscribe(
                 mailbox.channel,
                 mailbox.number,
                 mailbox.group,
-                mailbox.pair,
+                mailbox.fingerprint,
                 mailbox.incarnation,
                 self._parent,
                 self._shipment,
-                self._last_turn,
+                self._last_version,
             )
         )
 
@@ -267,7 +269,7 @@ class Subscription(OwnedByProcess):
         """Wait until all that has arrived is handled. In its own handler, which can't wait for itself: not at all."""
         self._check_open()
         deadline = deadline_of(timeout)
-        if self._mailbox.is_current_thread():
+        if self._mailbox.driver.is_current_thread():
             return
         if not self._session.endpoint.crew.wait(self._mailbox.when_idle(), deadline):
             raise TimeoutError(
@@ -284,9 +286,9 @@ class Subscription(OwnedByProcess):
         if endpoint.closed or endpoint.broken is not None:
             self._mailbox.close()
             return
-        if self._mailbox.source is not None:
+        if self._mailbox.supply.reads_logs:
             endpoint.close_mailbox(self._mailbox)
-            if self._mailbox.is_at_rest:
+            if self._mailbox.driver.is_at_rest:
                 self._leave()
             else:  # not in its handler's thread, which may be an event loop's
                 self._mailbox.at_rest(lambda: endpoint.crew.submit(Errand(self._leave)))
@@ -310,9 +312,8 @@ class Subscription(OwnedByProcess):
     def _leave(self) -> None:
         """The keepers of the logs first: whom the manager takes out is dead to them, and what it had goes to others."""
         mailbox = self._mailbox
-        assert mailbox.source is not None
         try:
-            mailbox.source.leave()
+            mailbox.supply.leave()
             self._session.mailbox_closed(mailbox, mailbox.totals(), None)
         except (errors.EChannelError, TimeoutError, Nobody):
             self._session.endpoint.requests.tell(Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals()))

@@ -13,19 +13,18 @@ Rules:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from echannel_ray.core.messages import LogAddress
+from echannel_ray.core.states import Life, Transitions
 
 WINDOW_BYTES: Final = 8 << 20
 _MAX_PRODUCERS: Final = 10_000  # whose last events are remembered
-_MAX_STORY: Final = 20
 
 _JOINED: Final = ("idle", "fetching", "slicing")
 # What may happen to a cursor in each of its states, and the state after that.
-CURSOR_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
+CURSOR_TRANSITIONS: Final[Transitions] = {
     ("apart", "join"): "joining",
     ("joining", "joined"): "idle",
     ("idle", "fetch"): "fetching",
@@ -39,17 +38,6 @@ CURSOR_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
     **{(state, "lost"): "lost" for state in ("apart", "joining", *_JOINED)},
     ("lost", "returned"): "apart",
 }
-
-
-class CursorError(RuntimeError):
-    """Something happened to a cursor that can't in its state: a mistake in this package, with what led to it."""
-
-    def __init__(self, log: str, state: str, event: str, story: Sequence[str]) -> None:
-        super().__init__(log, state, event, story)
-        self.log, self.state, self.event, self.story = log, state, event, story
-
-    def __str__(self) -> str:
-        return f"the cursor in log {self.log} is {self.state}, and can't be told {self.event!r}; {self.story}"
 
 
 class LogRun(NamedTuple):
@@ -68,7 +56,7 @@ class LogCursor:
         self.log = address.log
         self.start = start  # of the next time that it joins
         self.is_of_group = is_of_group
-        self.state = "apart"
+        self._life = Life(f"the cursor in log {address.log}", CURSOR_TRANSITIONS, "apart")
         self.attempt = 0
         self.fetches = 0
         self.at = start if isinstance(start, int) else 0  # what is to be fetched next
@@ -81,14 +69,11 @@ class LogCursor:
         self.given = (0, 0)
         self.done: list[tuple[int, int]] = []
         self.told: list[tuple[int, int]] = []
-        self._story: deque[str] = deque(maxlen=_MAX_STORY)
 
-    def _become(self, event: str) -> None:
-        state = CURSOR_TRANSITIONS.get((self.state, event))
-        if state is None:
-            raise CursorError(self.log, self.state, event, [*self._story])
-        self._story.append(f"{event} ({self.state} to {state}, attempt {self.attempt})")
-        self.state = state
+    @property
+    def state(self) -> str:
+        """Where it stands, as the table says."""
+        return self._life.state
 
     @property
     def is_joined(self) -> bool:
@@ -104,7 +89,7 @@ class LogCursor:
 
     def restarted(self) -> None:
         """The keeper does not know this reader any more: nothing that it was asked counts."""
-        self._become("restarted")
+        self._life.become("restarted")
         self._forget_answers()
 
     def went_away(self, now: float) -> None:
@@ -116,7 +101,7 @@ class LogCursor:
         """Take the log for one that does not come back; False where that was done."""
         if self.state == "lost":
             return False
-        self._become("lost")
+        self._life.become("lost")
         self._forget_answers()
         return True
 
@@ -124,7 +109,7 @@ class LogCursor:
         """This keeper has the log: the one that had it, or another, which has to be asked anew."""
         self.away_since = None
         if self.state == "lost":
-            self._become("returned")
+            self._life.become("returned")
         if self.address != address:
             self.address = address
             self.restarted()
@@ -137,11 +122,11 @@ class LogCursor:
 
     def join(self) -> None:
         """The keeper is asked for where this reader begins."""
-        self._become("join")
+        self._life.become("join")
 
     def joined(self, start: int) -> None:
         """The keeper knows this reader; where it has it begin counts the first time, and for groups."""
-        self._become("joined")
+        self._life.become("joined")
         if isinstance(self.start, str) or self.is_of_group:
             self.at = self.handled_to = start
         self.start = self.at
@@ -172,7 +157,7 @@ class LogCursor:
 
     def fetch(self) -> list[tuple[int, int]]:
         """The keeper is asked for what comes next, and is told what is done with: that."""
-        self._become("fetch")
+        self._life.become("fetch")
         self.fetches += 1
         self.given = (0, 0)
         done, self.done = self.done, []
@@ -181,16 +166,16 @@ class LogCursor:
 
     def announced(self) -> None:
         """What comes next is one large entry, whose slices have to be fetched."""
-        self._become("announced")
+        self._life.become("announced")
 
     def sliced(self, data: bytes) -> None:
         """The next slice has come."""
-        self._become("sliced")
+        self._life.become("sliced")
         self.slices.append(data)
 
     def gone(self, first: int | None = None) -> None:
         """What was asked for is not there any more; the log begins at `first` now."""
-        self._become("gone")
+        self._life.become("gone")
         self.slices = []
         if first is not None and not self.is_of_group:
             self.at = max(self.at, first)
@@ -199,7 +184,7 @@ class LogCursor:
         """What was asked for has come, with these runs for the handler. What is before `acknowledged` is done with,
         whatever becomes of the keeper.
         """
-        self._become("taken")
+        self._life.become("taken")
         self.slices = []
         self.at = stop
         self.given = (start, stop)

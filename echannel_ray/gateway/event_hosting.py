@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from echannel_ray.runtime.mailbox import Gap, Message
+from echannel_ray.runtime.message import Gap, Message
 
 
 @dataclass(frozen=True)

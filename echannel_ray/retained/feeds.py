@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from echannel_ray import errors
@@ -36,8 +37,9 @@ from echannel_ray.retained import calls
 from echannel_ray.retained.reader import LogReader
 from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.entering import enter, entered, install_derived, replay_from
-from echannel_ray.runtime.mailbox import Gap, Message
-from echannel_ray.runtime.pulling import Ended, PullMailbox, SettledMailbox
+from echannel_ray.runtime.inbox import Inbox
+from echannel_ray.runtime.message import Gap, Message
+from echannel_ray.runtime.pull_driver import Ended, Ledger, PullDriver
 from echannel_ray.runtime.sharing import Master
 from echannel_ray.runtime.typed import RecordReader
 from echannel_ray.schemas import types
@@ -48,26 +50,13 @@ from echannel_ray.transport.connection import Connection
 _LEAVE_SECONDS: Final = 5.0
 
 
-class _Mailbox(PullMailbox):
-    """Of one subscription: says when there is something to take."""
-
-    wake: Callable[[], None]
-
-    def notify(self) -> None:
-        """See `Mailbox`."""
-        self.wake()
-
-
-class _MembersMailbox(_Mailbox, SettledMailbox):
-    """Of a member of a group."""
-
-
 class Feed:
     """See `event_hosting.Feed`."""
 
-    def __init__(self, endpoint: Endpoint, mailbox: _Mailbox) -> None:
+    def __init__(self, endpoint: Endpoint, mailbox: Inbox, driver: PullDriver) -> None:
         self._endpoint = endpoint
         self._mailbox = mailbox
+        self._driver = driver
         self._told: deque[Exception] = deque()  # of events that could not be read, and modulators that failed
         self._held: Message | Gap | None = None  # what came behind them
         mailbox.on_error = self._told.append
@@ -82,7 +71,7 @@ class Feed:
 
     def _taken(self) -> Message | Gap | None:
         try:
-            return self._mailbox.take()
+            return self._driver.take()
         except Ended:
             if self._endpoint.closed:
                 raise errors.Disconnected("the gateway is closing: connect again in a moment") from None
@@ -90,8 +79,8 @@ class Feed:
 
     def settle(self, events: int) -> None:
         """See `event_hosting.Feed`."""
-        if isinstance(self._mailbox, SettledMailbox):
-            self._mailbox.settle(events)
+        if self._mailbox.group is not None:
+            self._driver.acknowledge(events)
 
     def close(self) -> None:
         """See `event_hosting.Feed`."""
@@ -99,8 +88,7 @@ class Feed:
         endpoint.close_mailbox(mailbox)
         if endpoint.closed or endpoint.broken is not None:
             return
-        if mailbox.source is not None:  # the keepers of logs first: see `Subscription.close`
-            mailbox.source.leave(_LEAVE_SECONDS)
+        mailbox.supply.leave(_LEAVE_SECONDS)  # the keepers of logs first: see `Subscription.close`
         try:
             endpoint.requests.ask(Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals()))
         except errors.ChannelDeleted:
@@ -206,18 +194,17 @@ class Feeds:
         channel = definition.channel
         if group is not None:
             check_group_name(group)
-        made = _Mailbox if group is None else _MembersMailbox
-        mailbox = made(endpoint, endpoint.new_subscription(), channel, group, "")
-        mailbox.wake = wake
+        drive = partial(PullDriver, wake=wake, ledger=None if group is None else Ledger())
+        mailbox = Inbox(endpoint, endpoint.new_subscription(), channel, group, "", drive)
         record = types.record_of(definition.type_schema) if derived is None else derived.output
         reader = UntypedReader() if definition.type_schema is None else Reader(None, record)
         mailbox.records = RecordReader(endpoint, channel, definition.incarnation, reader)
-        mailbox.begin_turn(0, None)
+        mailbox.add_version(0, None)
         mailbox.incarnation = definition.incarnation
         place = _place(definition, start)
         source: LogReader | None = None
         if derived is None and "retain" in definition.options:
-            source = mailbox.source = LogReader(endpoint, mailbox, place, False)
+            source = mailbox.supply = LogReader(endpoint, mailbox, place, False)
 
         def begin(membership: Membership) -> None:
             if source is not None:
@@ -226,7 +213,8 @@ class Feeds:
         with _behind(endpoint, definition, derived, place, group) as parent:
             request = Subscribe(channel, mailbox.number, group, "", definition.incarnation, parent)
             entered(endpoint, mailbox, enter(endpoint, mailbox, request, None, begin), None)
-        return Feed(endpoint, mailbox)
+        assert isinstance(mailbox.driver, PullDriver)
+        return Feed(endpoint, mailbox, mailbox.driver)
 
     def derive(
         self,

@@ -20,12 +20,12 @@ from echannel_ray.core.messages import (
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
-    from echannel_ray.runtime.mailbox import Mailbox
+    from echannel_ray.runtime.inbox import Inbox
 
 
 def enter(
     endpoint: Endpoint,
-    mailbox: Mailbox,
+    mailbox: Inbox,
     request: Subscribe,
     timeout: float | None,
     begin: Callable[[Membership], None],
@@ -43,7 +43,7 @@ def enter(
         raise
 
 
-def entered(endpoint: Endpoint, mailbox: Mailbox, membership: Membership, shipment: Shipment | None) -> None:
+def entered(endpoint: Endpoint, mailbox: Inbox, membership: Membership, shipment: Shipment | None) -> None:
     """Producers know of it: note what it consumes, for managers that are restarted."""
     for consumer in membership.consumers:
         if (consumer.endpoint, consumer.subscription) == (endpoint.id, mailbox.number):

@@ -17,7 +17,7 @@ from echannel_ray.runtime.crew import Waiter
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
-    from echannel_ray.runtime.mailbox import Mailbox
+    from echannel_ray.runtime.inbox import Inbox
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def leave_node(endpoint: Endpoint, seconds: float) -> bool:
     is_done = _end_subscriptions(endpoint, mailboxes, began + _SHARE_OF_SUBSCRIPTIONS * seconds)
     is_done &= _end_producers(endpoint, reason, began + seconds)
     for mailbox in mailboxes:
-        if not mailbox.is_pulled:  # else its iteration has ended
+        if not mailbox.driver.is_pulled:  # else its iteration has ended
             mailbox.report(reason)
     endpoint.fail(reason)
     return is_done
@@ -58,15 +58,15 @@ def _left(deadline: float) -> float:
     return max(0.0, deadline - time.monotonic())
 
 
-def _end_subscriptions(endpoint: Endpoint, mailboxes: list[Mailbox], deadline: float) -> bool:
-    readers = [each for each in mailboxes if each.source is not None]
+def _end_subscriptions(endpoint: Endpoint, mailboxes: list[Inbox], deadline: float) -> bool:
+    readers = [each for each in mailboxes if each.supply.reads_logs]
     for each in readers:  # their logs keep what they have not handled
         endpoint.close_mailbox(each)
     is_done = _are_at_rest(endpoint, readers, deadline)
     for each in readers:
-        assert each.source is not None
+        assert each.supply.reads_logs
         with contextlib.suppress(*_AS_MUCH_AS_CAN_BE):
-            each.source.leave(_left(deadline))
+            each.supply.leave(_left(deadline))
     with contextlib.suppress(*_AS_MUCH_AS_CAN_BE):
         endpoint.requests.ask_all([Unsubscribe(m.channel, m.number, m.totals()) for m in mailboxes], _left(deadline))
     for each in mailboxes:
@@ -77,7 +77,7 @@ def _end_subscriptions(endpoint: Endpoint, mailboxes: list[Mailbox], deadline: f
     return _are_at_rest(endpoint, mailboxes, deadline) and is_done
 
 
-def _are_at_rest(endpoint: Endpoint, closed: list[Mailbox], deadline: float) -> bool:
+def _are_at_rest(endpoint: Endpoint, closed: list[Inbox], deadline: float) -> bool:
     """Wait until no handler works on an event any more."""
     waiters = []
     for mailbox in closed:

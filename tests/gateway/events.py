@@ -9,7 +9,7 @@ from typing import Any
 
 from echannel_ray import errors
 from echannel_ray.gateway.event_hosting import EventChannelInfo, FeedEnded
-from echannel_ray.runtime.mailbox import Gap, Message
+from echannel_ray.runtime.message import Gap, Message
 
 
 class LocalFeed:
