@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from echannel_ray.records.generic import Record as Record
     from echannel_ray.runtime.deliveries import Failure as Failure
     from echannel_ray.runtime.deliveries import Receipt as Receipt
-    from echannel_ray.runtime.mailbox import Gap as Gap
-    from echannel_ray.runtime.mailbox import Message as Message
+    from echannel_ray.runtime.message import Gap as Gap
+    from echannel_ray.runtime.message import Message as Message
     from echannel_ray.session import Session as Session
     from echannel_ray.session import connect as connect
     from echannel_ray.session import disconnect as disconnect
@@ -83,7 +83,7 @@ _HOMES = {
     "options": ("Packing", "Retention"),
     "producer": ("Producer",),
     "runtime.deliveries": ("Failure", "Receipt"),
-    "runtime.mailbox": ("Gap", "Message"),
+    "runtime.message": ("Gap", "Message"),
     "session": ("Session", "connect", "disconnect", "shutdown", "status"),
     "models": ("ChannelStats", "Status", "SubscriptionStats"),
     "shared_object": ("SharedObject",),

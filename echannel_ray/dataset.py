@@ -15,7 +15,7 @@ from echannel_ray.logs.columns import COLUMNS, ColumnReader, record_of_channel, 
 from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.logs.positions import Position
 from echannel_ray.records import known
-from echannel_ray.retained.reading import events_of
+from echannel_ray.retained.entry_events import events_of
 from echannel_ray.retained.remote import RemoteLogs
 from echannel_ray.session import endpoint_for
 

@@ -7,6 +7,7 @@ import inspect
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors, options
@@ -26,12 +27,14 @@ from echannel_ray.producer import Producer
 from echannel_ray.records.reading import Reader
 from echannel_ray.records.untyped import UntypedReader
 from echannel_ray.retained.publisher import RetainedPublisher
-from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
+from echannel_ray.runtime.coroutine_driver import CoroutineDriver
+from echannel_ray.runtime.driver import Driver
+from echannel_ray.runtime.function_driver import FunctionDriver
+from echannel_ray.runtime.inbox import Inbox, Tracer
 from echannel_ray.runtime.loops import handler_loop
-from echannel_ray.runtime.mailbox import Mailbox
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.publisher import Publisher
-from echannel_ray.runtime.pulling import PullMailbox
+from echannel_ray.runtime.pull_driver import PullDriver
 from echannel_ray.runtime.shipping import ship
 from echannel_ray.runtime.typed import RecordReader, open_more
 from echannel_ray.runtime.waiting import deadline_of
@@ -229,12 +232,12 @@ class EventChannel:
         is_replayed = start not in (None, "new") and (pair.shipment is not None or bool(self._chain))
         with self._behind(endpoint, start, group) if is_replayed else nullcontext(self._key()) as parent:
             records = self._records(endpoint, event_type, batches)
-            mailbox = self._mailbox(endpoint, handler, group, pair.fingerprint)
-            mailbox.on_error = on_error
+            inbox = self._inbox(endpoint, handler, group, pair.fingerprint)
+            inbox.on_error = on_error
             consumption = consume(
                 endpoint,
                 self._defined(),
-                mailbox,
+                inbox,
                 records,
                 parent=parent,
                 pair=pair,
@@ -372,16 +375,17 @@ class EventChannel:
         """What is derived up to here, from a place in the logs on; it lives as long as its subscriber."""
         return derived_meanwhile(endpoint, self._defined(), replay_from(str(start), group), *self._chain)
 
-    def _mailbox(
-        self, endpoint: Endpoint, handler: Callable[[Any], Any] | None, group: str | None, pair: str
-    ) -> Mailbox:
-        number = endpoint.new_subscription()
-        pulling, awaiting, calling = _mailbox_classes()
+    def _inbox(
+        self, endpoint: Endpoint, handler: Callable[[Any], Any] | None, group: str | None, fingerprint: str
+    ) -> Inbox:
+        drive: Callable[[Inbox], Driver]
         if handler is None:
-            return pulling(endpoint, number, self._name, group, pair)
-        if _is_coroutine_function(handler):
-            return awaiting(endpoint, number, self._name, group, pair, handler, handler_loop())
-        return calling(endpoint, number, self._name, group, pair, handler)
+            drive = PullDriver
+        elif _is_coroutine_function(handler):
+            drive = partial(CoroutineDriver, handler, handler_loop())
+        else:
+            drive = partial(FunctionDriver, handler)
+        return Inbox(endpoint, endpoint.new_subscription(), self._name, group, fingerprint, drive, _tracer())
 
     # ---- opening ----
 
@@ -414,12 +418,12 @@ def _publisher_class(is_logged: bool) -> type[Publisher]:
     return RetainedPublisher if is_logged else Publisher
 
 
-def _mailbox_classes() -> tuple[type[PullMailbox], type[CoroutineMailbox], type[FunctionMailbox]]:
+def _tracer() -> Tracer | None:
     if switch.is_on:
-        from echannel_ray.tracing import TracedCoroutineMailbox, TracedFunctionMailbox, TracedPullMailbox
+        from echannel_ray.tracing import ConsumerTracer
 
-        return TracedPullMailbox, TracedCoroutineMailbox, TracedFunctionMailbox
-    return PullMailbox, CoroutineMailbox, FunctionMailbox
+        return ConsumerTracer()
+    return None
 
 
 def _as_ecode(modulator: Any) -> Ecode | None:

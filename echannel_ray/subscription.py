@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
 from echannel_ray.client.consumption import Consumption
-from echannel_ray.runtime.mailbox import Gap, Message
+from echannel_ray.runtime.message import Gap, Message
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.owned import OwnedByProcess
-from echannel_ray.runtime.pulling import Ended, PullMailbox, closed_error
+from echannel_ray.runtime.pull_driver import Ended, PullDriver, closed_error
 from echannel_ray.runtime.waiting import deadline_of, seconds_left
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ class _Messages:
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self._mailbox = subscription._pull()
+        self._driver = subscription._pull()
 
     def __iter__(self) -> _Messages:
         return self
 
     def __next__(self) -> Message | Gap:
         try:
-            return self._mailbox.get(None)
+            return self._driver.get(None)
         except Ended:
             raise StopIteration from None
 
@@ -42,7 +42,7 @@ class _Events:
 
     def __init__(self, subscription: Subscription) -> None:
         self._messages = _Messages(subscription)
-        self._mailbox = subscription._pull()
+        self._driver = subscription._pull()
 
     def __iter__(self) -> _Events:
         return self
@@ -52,7 +52,7 @@ class _Events:
             message = next(self._messages)
             if isinstance(message, Message):
                 return message.event
-            self._mailbox.report(message)
+            self._driver.inbox.report(message)
 
 
 class _AsyncEvents:
@@ -60,7 +60,7 @@ class _AsyncEvents:
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self._mailbox = subscription._pull()
+        self._driver = subscription._pull()
 
     def __aiter__(self) -> _AsyncEvents:
         return self
@@ -68,12 +68,12 @@ class _AsyncEvents:
     async def __anext__(self) -> Any:
         while True:
             try:
-                message = await self._mailbox.aget()
+                message = await self._driver.aget()
             except Ended:
                 raise StopAsyncIteration from None
             if isinstance(message, Message):
                 return message.event
-            self._mailbox.report(message)
+            self._driver.inbox.report(message)
 
 
 class Subscription(OwnedByProcess):
@@ -84,8 +84,8 @@ class Subscription(OwnedByProcess):
     def __init__(self, consumption: Consumption) -> None:
         self._consumption = consumption
         self._endpoint = consumption.endpoint
-        self._mailbox = consumption.mailbox
-        if self._mailbox.is_pulled:
+        self._inbox = consumption.inbox
+        if self._inbox.driver.is_pulled:
             # Nobody can ask for its events any more, and producers would wait for it for good.
             weakref.finalize(self, self._endpoint.abandon_later, self._mailbox).atexit = False
 
@@ -120,12 +120,13 @@ class Subscription(OwnedByProcess):
     def _next_message(self, deadline: float | None) -> Message | Gap:
         return self._pull().get(seconds_left(deadline))
 
-    def _pull(self) -> PullMailbox:
-        if not isinstance(self._mailbox, PullMailbox):
+    def _pull(self) -> PullDriver:
+        driver = self._mailbox.driver
+        if not isinstance(driver, PullDriver):
             raise TypeError(
                 "this subscription has a handler, which gets its events: subscribe() without one to pull them"
             )
-        return self._mailbox
+        return driver
 
     # ---- the rest ----
 
@@ -151,7 +152,7 @@ class Subscription(OwnedByProcess):
         """Wait until all that has arrived is handled. In its own handler, which can't wait for itself: not at all."""
         self._check_open()
         deadline = deadline_of(timeout)
-        if self._mailbox.is_current_thread():
+        if self._mailbox.driver.is_current_thread():
             return
         if not self._endpoint.crew.wait(self._mailbox.when_idle(), deadline):
             raise TimeoutError(

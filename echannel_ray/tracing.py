@@ -1,7 +1,7 @@
-"""Traces by OpenTelemetry's conventions for messaging: producers and mailboxes of a process where tracing is on.
+"""Traces by OpenTelemetry's conventions for messaging, in a process where tracing is on.
 
-They are classes of their own, which nobody else has to import, so that a process without tracing does not ask at each
-event. The context travels as `formats.traced` says; records of typed channels have no place for it.
+Producers are of classes of their own, and inboxes have a tracer, so that a process without tracing neither imports this
+nor asks at each event. The context travels as `formats.traced` says; records of typed channels have no place for it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from echannel_ray.errors import NotSerialisable
 from echannel_ray.formats.traced import Traced
 from echannel_ray.retained.publisher import RetainedPublisher
 from echannel_ray.runtime.deliveries import PendingDelivery
-from echannel_ray.runtime.handlers import CoroutineMailbox, FunctionMailbox
-from echannel_ray.runtime.mailbox import Mailbox, Message
+from echannel_ray.runtime.inbox import Inbox
+from echannel_ray.runtime.message import Message
 from echannel_ray.runtime.publisher import Publisher
-from echannel_ray.runtime.pulling import PullMailbox
 
 SYSTEM: Final = "echannel"
 _COUNT: Final = "messaging.batch.message_count"
@@ -29,20 +28,20 @@ _COUNT: Final = "messaging.batch.message_count"
 _tracer = trace.get_tracer("echannel_ray")
 
 
-def _attributes(part: Publisher | Mailbox, operation: str, kind: str) -> dict[str, Any]:
+def _attributes(part: Publisher | Inbox, operation: str, kind: str) -> dict[str, Any]:
     attributes = {
         "messaging.system": SYSTEM,
         "messaging.destination.name": part.channel,
         "messaging.operation.name": operation,
         "messaging.operation.type": kind,
     }
-    if isinstance(part, Mailbox) and part.group is not None:
+    if isinstance(part, Inbox) and part.group is not None:
         attributes["messaging.consumer.group.name"] = part.group
     return attributes
 
 
 @contextmanager
-def _span(part: Publisher | Mailbox, operation: str, kind: str, span_kind: SpanKind, **more: Any) -> Iterator[Span]:
+def _span(part: Publisher | Inbox, operation: str, kind: str, span_kind: SpanKind, **more: Any) -> Iterator[Span]:
     """A span that is the current one meanwhile, and knows what was raised."""
     name = f"{operation} {part.channel}"
     attributes = _attributes(part, operation, kind)
@@ -51,6 +50,9 @@ def _span(part: Publisher | Mailbox, operation: str, kind: str, span_kind: SpanK
             yield span
         except BaseException as error:
             span.set_attribute("error.type", type(error).__qualname__)
+            if not isinstance(error, Exception):  # else OpenTelemetry does
+                span.record_exception(error)
+                span.set_status(trace.StatusCode.ERROR, str(error))
             raise
 
 
@@ -123,7 +125,7 @@ class TracedRetainedPublisher(_Tracing, RetainedPublisher):
 
 
 @contextmanager
-def _processing(mailbox: Mailbox, event: Any, weight: int = 1) -> Iterator[tuple[Any, Span]]:
+def _processing(inbox: Inbox, event: Any) -> Iterator[Any]:
     """The event itself, in a span that is a child of its producer's."""
     parent = context.Context()  # never that of what the thread has done before
     if type(event) is Traced:
@@ -131,54 +133,43 @@ def _processing(mailbox: Mailbox, event: Any, weight: int = 1) -> Iterator[tuple
         event = event.event
     token = context.attach(parent)  # with its baggage
     try:
-        with _span(mailbox, "process", "process", SpanKind.CONSUMER) as span:
-            if weight > 1:
-                span.set_attribute(_COUNT, weight)
-            yield event, span
+        with _span(inbox, "process", "process", SpanKind.CONSUMER) as span:
+            if inbox.records is not None and inbox.records.makes_batches and len(event) > 1:
+                span.set_attribute(_COUNT, len(event))
+            yield event
     finally:
         context.detach(token)
 
 
-class TracedFunctionMailbox(FunctionMailbox):
-    """Runs demodulator and handler inside a span."""
+class ConsumerTracer:
+    """Has demodulators and handlers run inside spans; that an event is pulled is a span of its own."""
 
-    def begin_turn(self, turn: int, demodulator: Any) -> None:
-        """See `Mailbox`."""
-        super().begin_turn(turn, demodulator)
-        self._handlers[turn] = self._in_span(self._handlers[turn])
-
-    def _in_span(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        is_batch = self.records is not None and self.records.makes_batches
+    def function(self, inbox: Inbox, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A function that handles each event inside a span."""
 
         def handle(event: Any) -> None:
-            with _processing(self, event, len(event) if is_batch else 1) as (plain, _):
+            with _processing(inbox, event) as plain:
                 handler(plain)
 
         return handle
 
+    def coroutine(self, inbox: Inbox, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A coroutine function that does."""
 
-class TracedCoroutineMailbox(CoroutineMailbox):
-    """Awaits demodulator and handler inside a span."""
+        async def handle(event: Any) -> None:
+            with _processing(inbox, event) as plain:
+                await handler(plain)
 
-    async def _handle_one(self, event: Any, turn: int, weight: int = 1) -> BaseException | None:
-        with _processing(self, event, weight) as (plain, span):
-            failure = await super()._handle_one(plain, turn, weight)
-            if failure is not None:
-                span.set_attribute("error.type", type(failure).__qualname__)
-                span.record_exception(failure)
-                span.set_status(trace.StatusCode.ERROR, str(failure))
-            return failure
+        return handle
 
-
-class TracedPullMailbox(PullMailbox):
-    """Hands out events, each in a message that says of which trace it is; that it was taken is a span of its own."""
-
-    def _receive(self, message: Message, turn: int, weight: int = 1) -> BaseException | None:
+    @contextmanager
+    def receiving(self, inbox: Inbox, message: Message) -> Iterator[Message]:
+        """A span that is linked to the producer's, and the message, which says of which trace it is."""
         headers: dict[str, str] = {}
         if type(message.event) is Traced:
             headers = message.event.headers
             message = replace(message, event=message.event.event, trace=headers)
         creation = trace.get_current_span(propagate.extract(headers, context.Context())).get_span_context()
         links = [Link(creation)] if creation.is_valid else []
-        with _span(self, "receive", "receive", SpanKind.CLIENT, links=links):
-            return super()._receive(message, turn, weight)
+        with _span(inbox, "receive", "receive", SpanKind.CLIENT, links=links):
+            yield message

@@ -25,7 +25,7 @@ from echannel_ray.modulation.fingerprint import identity_of
 from echannel_ray.retained.reader import LogReader
 from echannel_ray.runtime.calls import Nobody
 from echannel_ray.runtime.crew import Errand, Waiter
-from echannel_ray.runtime.mailbox import Mailbox
+from echannel_ray.runtime.inbox import Inbox
 from echannel_ray.runtime.shipping import identity_of_other, ship
 from echannel_ray.runtime.typed import RecordReader
 from echannel_ray.runtime.waiting import deadline_of, seconds_left
@@ -79,7 +79,7 @@ NO_PAIR = Pair()
 def consume(
     endpoint: Endpoint,
     definition: Definition,
-    mailbox: Mailbox,
+    inbox: Inbox,
     records: RecordReader | None,
     *,
     parent: str = "",
@@ -88,27 +88,27 @@ def consume(
     skips_missing: bool = False,
     timeout: float | None = None,
 ) -> Consumption:
-    """Have a mailbox get the events of a channel, or of what is derived from it by the key `parent`. All producers know
+    """Have an inbox get the events of a channel, or of what is derived from it by the key `parent`. All producers know
     of it when this returns. Where the channel retains, and no modulator is concerned, they come from its logs.
     """
     deadline = deadline_of(timeout)
-    mailbox.records = records
-    mailbox.incarnation = definition.incarnation
-    mailbox.skips_missing = skips_missing
-    mailbox.begin_turn(0, pair.demodulator)
+    inbox.records = records
+    inbox.incarnation = definition.incarnation
+    inbox.skips_missing = skips_missing
+    inbox.add_version(0, pair.demodulator)
     reader = None
     if retains(definition) and not parent and pair.shipment is None:
-        reader = mailbox.source = LogReader(endpoint, mailbox, start or "new", skips_missing)
-    consumption = Consumption(endpoint, mailbox, parent, pair)
-    endpoint.open_mailbox(mailbox)
+        reader = inbox.supply = LogReader(endpoint, inbox, start or "new", skips_missing)
+    consumption = Consumption(endpoint, inbox, parent, pair)
+    endpoint.open_mailbox(inbox)
     try:
-        what = f"the subscription of channel {mailbox.channel!r}"
+        what = f"the subscription of channel {inbox.channel!r}"
         membership: Membership = endpoint.requests.ask(consumption.request(pair, 0), timeout, what)
         if reader is not None:
             reader.begin(membership, deadline)
     except BaseException:
-        endpoint.requests.tell(Unsubscribe(mailbox.channel, mailbox.number, {}))
-        endpoint.close_mailbox(mailbox)
+        endpoint.requests.tell(Unsubscribe(inbox.channel, inbox.number, {}))
+        endpoint.close_mailbox(inbox)
         raise
     consumption.entered(membership)
     return consumption
@@ -117,79 +117,79 @@ def consume(
 class Consumption:
     """One subscription of this process, in the books of its channel."""
 
-    def __init__(self, endpoint: Endpoint, mailbox: Mailbox, parent: str, pair: Pair) -> None:
+    def __init__(self, endpoint: Endpoint, inbox: Inbox, parent: str, pair: Pair) -> None:
         self.endpoint = endpoint
-        self.mailbox = mailbox
+        self.inbox = inbox
         self.closed = False
         self._parent = parent  # what it was made on: a derived channel, or "", the channel itself
         self._pair = pair  # the one that counts
-        self._last_turn = 0
+        self._last_version = 0
         self._resetting = threading.Lock()
         self._closing = threading.Lock()
 
-    def request(self, pair: Pair, turn: int) -> Subscribe:
-        """What its manager is asked for: this pair, from this turn on."""
-        mailbox = self.mailbox
+    def request(self, pair: Pair, version: int) -> Subscribe:
+        """What its manager is asked for: this pair, from this version on."""
+        inbox = self.inbox
         return Subscribe(
-            mailbox.channel,
-            mailbox.number,
-            mailbox.group,
+            inbox.channel,
+            inbox.number,
+            inbox.group,
             pair.fingerprint,
-            mailbox.incarnation,
+            inbox.incarnation,
             self._parent,
             pair.shipment,
-            turn,
+            version,
         )
 
     def entered(self, membership: Membership) -> None:
         """Producers know of it: note what it consumes, for managers that are restarted."""
-        endpoint, mailbox, shipment = self.endpoint, self.mailbox, self._pair.shipment
+        endpoint, inbox, shipment = self.endpoint, self.inbox, self._pair.shipment
         for consumer in membership.consumers:
-            if (consumer.endpoint, consumer.subscription) == (endpoint.id, mailbox.number):
-                mailbox.derived = consumer.derived
+            if (consumer.endpoint, consumer.subscription) == (endpoint.id, inbox.number):
+                inbox.derived = consumer.derived
         with endpoint.lock:
             for derived in membership.derived:
-                if derived.key == mailbox.derived and shipment is not None:
-                    endpoint.derivations.learned(mailbox.channel, replace(derived, shipment=shipment))
+                if derived.key == inbox.derived and shipment is not None:
+                    endpoint.derivations.learned(inbox.channel, replace(derived, shipment=shipment))
         endpoint.installer.learned(membership)
 
     # ---- another pair ----
 
     def reset(self, modulator: Any, demodulator: Any, tier: str | None, timeout: float | None) -> None:
         """Replace the pair, at one point of each producer's order; when this fails, the old pair stays."""
-        mailbox = self.mailbox
-        if mailbox.source is not None:
+        inbox = self.inbox
+        if inbox.supply.reads_logs:
             raise errors.ModulatorRefused(
-                f"this subscription reads the log of channel {mailbox.channel!r}, and has no pair to replace: "
+                f"this subscription reads the log of channel {inbox.channel!r}, and has no pair to replace: "
                 "subscribe anew, with the modulator",
                 reason="it reads a log",
-                channel=mailbox.channel,
+                channel=inbox.channel,
             )
-        pair = Pair.of(modulator, demodulator, tier, mailbox.group)
+        pair = Pair.of(modulator, demodulator, tier, inbox.group)
         with self._resetting:
-            self._last_turn += 1
-            turn = self._last_turn
-            mailbox.begin_turn(turn, demodulator)
-            what = f"the new modulator of channel {mailbox.channel!r}"
+            self._last_version += 1
+            version = self._last_version
+            inbox.add_version(version, demodulator)
+            what = f"the new modulator of channel {inbox.channel!r}"
             try:
-                membership = self.endpoint.requests.ask(self.request(pair, turn), timeout, what)
+                membership = self.endpoint.requests.ask(self.request(pair, version), timeout, what)
             except errors.EChannelError:
-                mailbox.turn_failed(turn)
+                inbox.drop_version(version)
                 raise
             except BaseException:  # it took too long, or Ctrl-C: it may still take effect
                 self._take_back()
                 raise
             self._pair = pair
-            mailbox.pair = pair.fingerprint
-            mailbox.turned(turn)
+            inbox.fingerprint = pair.fingerprint
+            inbox.use_version(version)
             self.entered(membership)
 
     def _take_back(self) -> None:
         """Have the pair that was there before a `reset`, whatever becomes of that: by a later one of its own."""
-        self._last_turn += 1
-        self.mailbox.begin_turn(self._last_turn, self._pair.demodulator)
-        self.mailbox.turned(self._last_turn)
-        self.endpoint.requests.tell(self.request(self._pair, self._last_turn))
+        self._last_version += 1
+        self.inbox.add_version(self._last_version, self._pair.demodulator)
+        self.inbox.use_version(self._last_version)
+        self.endpoint.requests.tell(self.request(self._pair, self._last_version))
 
     # ---- its end ----
 
@@ -199,22 +199,22 @@ class Consumption:
             if self.closed:
                 return
             self.closed = True
-        endpoint, mailbox = self.endpoint, self.mailbox
+        endpoint, inbox = self.endpoint, self.inbox
         if endpoint.closed or endpoint.broken is not None:
-            mailbox.close()
-        elif mailbox.source is not None:
-            endpoint.close_mailbox(mailbox)
-            if mailbox.is_at_rest:
+            inbox.close()
+        elif inbox.supply.reads_logs:
+            endpoint.close_mailbox(inbox)
+            if inbox.driver.is_at_rest:
                 self._leave_logs()
             else:  # not in its handler's thread, which may be an event loop's
-                mailbox.at_rest(lambda: endpoint.crew.submit(Errand(self._leave_logs)))
+                inbox.at_rest(lambda: endpoint.crew.submit(Errand(self._leave_logs)))
         else:
-            farewell = _farewell_of(mailbox)
+            farewell = _farewell_of(inbox)
             try:
                 self._unsubscribe(farewell)
             finally:
-                endpoint.close_mailbox(mailbox)
-                mailbox.at_rest(lambda: self._tell_rest(farewell.totals))
+                endpoint.close_mailbox(inbox)
+                inbox.at_rest(lambda: self._tell_rest(farewell.totals))
 
     def _unsubscribe(self, farewell: Unsubscribe) -> None:
         try:
@@ -224,53 +224,51 @@ class Consumption:
 
     def _tell_rest(self, told: dict[str, Any]) -> None:
         """What was counted since it was closed: the event in whose handler that was, say."""
-        mailbox = self.mailbox
-        rest = growth(told, mailbox.totals())
-        if rest and not mailbox.deleted and not self.endpoint.closed:
-            self.endpoint.requests.tell_once(Unsubscribe(mailbox.channel, mailbox.number, rest, is_late=True))
+        inbox = self.inbox
+        rest = growth(told, inbox.totals())
+        if rest and not inbox.deleted and not self.endpoint.closed:
+            self.endpoint.requests.tell_once(Unsubscribe(inbox.channel, inbox.number, rest, is_late=True))
 
     def _leave_logs(self) -> None:
-        mailbox = self.mailbox
-        assert mailbox.source is not None
+        inbox = self.inbox
         try:
-            mailbox.source.leave()
-            self._unsubscribe(_farewell_of(mailbox))
+            inbox.supply.leave()
+            self._unsubscribe(_farewell_of(inbox))
         except (*AS_MUCH_AS_CAN_BE, Nobody):
-            self.endpoint.requests.tell(_farewell_of(mailbox))
+            self.endpoint.requests.tell(_farewell_of(inbox))
 
 
-def end_all(endpoint: Endpoint, mailboxes: list[Mailbox], deadline: float | None, *, are_handled: bool) -> bool:
+def end_all(endpoint: Endpoint, inboxes: list[Inbox], deadline: float | None, *, are_handled: bool) -> bool:
     """Take all these out of the books together, as far as that goes until the deadline; whether all of it was done.
 
     `are_handled`: what has come for them is handled first, and nothing runs any more when this returns.
     """
-    readers = [each for each in mailboxes if each.source is not None]
+    readers = [each for each in inboxes if each.supply.reads_logs]
     for each in readers:  # their logs keep what they have not handled
         endpoint.close_mailbox(each)
     is_done = not are_handled or _are_at_rest(endpoint, readers, deadline)
     for each in readers:
-        assert each.source is not None
         with contextlib.suppress(*AS_MUCH_AS_CAN_BE):
-            each.source.leave(seconds_left(deadline))
+            each.supply.leave(seconds_left(deadline))
     with contextlib.suppress(*AS_MUCH_AS_CAN_BE):
-        endpoint.requests.ask_all([_farewell_of(each) for each in mailboxes], seconds_left(deadline))
-    for each in mailboxes:
+        endpoint.requests.ask_all([_farewell_of(each) for each in inboxes], seconds_left(deadline))
+    for each in inboxes:
         # What a member of a group has not begun goes to another; of other subscriptions nobody else would handle it.
         if are_handled and each.group is None and not each.closed:
             is_done &= endpoint.crew.wait(each.when_idle(), deadline)
         endpoint.close_mailbox(each)  # members of groups report how far they came
-    return is_done and (not are_handled or _are_at_rest(endpoint, mailboxes, deadline))
+    return is_done and (not are_handled or _are_at_rest(endpoint, inboxes, deadline))
 
 
-def _farewell_of(mailbox: Mailbox) -> Unsubscribe:
-    return Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals())
+def _farewell_of(inbox: Inbox) -> Unsubscribe:
+    return Unsubscribe(inbox.channel, inbox.number, inbox.totals())
 
 
-def _are_at_rest(endpoint: Endpoint, closed: list[Mailbox], deadline: float | None) -> bool:
+def _are_at_rest(endpoint: Endpoint, closed: list[Inbox], deadline: float | None) -> bool:
     """Wait until no handler works on an event any more."""
     waiters = []
-    for mailbox in closed:
+    for inbox in closed:
         waiter = Waiter()
-        mailbox.at_rest(waiter.set)
+        inbox.at_rest(waiter.set)
         waiters.append(waiter)
     return all(endpoint.crew.wait(waiter, deadline) for waiter in waiters)

@@ -65,7 +65,7 @@ def leave_node(endpoint: Endpoint, seconds: float) -> bool:
         is_done = False
     _retire(endpoint, publishers, began + seconds)
     for mailbox in mailboxes:
-        if not mailbox.is_pulled:  # else its iteration has ended
+        if not mailbox.driver.is_pulled:  # else its iteration has ended
             mailbox.report(reason)
     endpoint.fail(reason)
     return is_done

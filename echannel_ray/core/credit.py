@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from echannel_ray.core.arrivals import Arrival, Reports, Source
     from echannel_ray.core.receiving import ReceivedStream
     from echannel_ray.core.streams import Recipient, SenderStream
 
@@ -25,17 +26,18 @@ if TYPE_CHECKING:
 
 
 class Reception:
-    """One stream at one subscription."""
+    """One stream at one subscription: the source of what it has sent."""
 
     __slots__ = (
-        "credited_mark", "ends_at", "expected", "final", "grouped", "handled_mark", "stream", "subscription", "turn",
-        "wanted_mark",
+        "credited_mark", "ends_at", "expected", "final", "grouped", "handled_mark", "producer", "stream",
+        "subscription", "turn", "wanted_mark",
     )  # fmt: skip
 
     def __init__(
         self, stream: ReceivedStream, subscription: int, first_sequence: int, first_mark: int, turn: int
     ) -> None:
         self.stream = stream
+        self.producer = stream.producer
         self.subscription = subscription
         self.turn = turn  # of the pair that gets what comes by the newest route
         self.expected = first_sequence  # of a member of a group: behind the highest that it has seen
@@ -67,6 +69,18 @@ class Reception:
         """The producer waits until `mark` is handled: the mark to report at once; another report follows then."""
         self.wanted_mark = mark
         return self.credit()
+
+    def position(self, run: Arrival[Source], count: int) -> None:
+        """None: what a stream has sent is sent to nobody again."""
+
+    def close_run(self, run: Arrival[Source], outcome: bytes, reports: Reports) -> None:
+        """Have the producer know: with the next report, or at once where it waits for the outcome."""
+        reports.run_handled(self, run.mark, run.delivery, outcome)
+
+    def release(self, run: Arrival[Source], handled: int, reports: Reports) -> None:
+        """Have whoever delivered the last event not wait; how far it was handled, the end of the subscription tells."""
+        if run.delivery:
+            reports.release(self, run.delivery)
 
 
 # ---- at the endpoint that publishes --------------------------------------------------------------------------------

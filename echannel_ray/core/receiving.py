@@ -14,8 +14,9 @@ Rules:
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
+from echannel_ray.core.arrivals import Arrival
 from echannel_ray.core.credit import Reception
 from echannel_ray.core.cutover import ReceiverCutovers
 from echannel_ray.core.flows import FlowReceiver
@@ -36,9 +37,12 @@ class ReceivedStream:
         self.node = node
         self.endpoint = endpoint
         self.number = number
-        self.producer = producer
+        self.producer = stream_name(endpoint, producer)
         self.credit_bytes = max(1, window_bytes // 4)
         self.receptions: dict[int, Reception] = {}
+
+
+Delivered: TypeAlias = Arrival[Reception]  # its mark is what the stream had published with it, in bytes
 
 
 class WireRoute(NamedTuple):
@@ -67,22 +71,6 @@ class DeclaredRoute(NamedTuple):
 
 
 Run = WireRoute | DeclaredRoute | None  # whom a run of a pack is for; nobody of this endpoint
-
-
-class Delivered(NamedTuple):
-    """Events for one subscription, in order. A gap has no events: it stands for `first` to `last`."""
-
-    reception: Reception
-    first: int
-    events: Any  # a list, or a `Block`
-    mark: int
-    size_bytes: int
-    redelivered: bool
-    delivery: int
-    gap_last: int = 0
-    published_at: float = 0.0
-    turn: int = 0  # of the pair that is to handle them
-    kind: int = 0
 
 
 class Assembly:
@@ -242,7 +230,7 @@ class Receiver:
             self.to_acknowledge[flow] = None
         reception.expected = first + pack.counts[0]
         events = pack.events if kind & 0xFF != BLOCK else Block(pack.events[0], pack.counts[0])
-        run = Delivered(
+        run = Arrival(
             reception, first, events, pack.marks[0], size_bytes, route.redelivers, pack.delivery, 0, pack.stamp,
             route.turns[0], kind,
         )  # fmt: skip
@@ -265,13 +253,13 @@ class Receiver:
                 else:
                     taken = events if count == len(events) else events[offset : offset + count]
                 delivery = pack.delivery if pack.delivery and _is_delivered(pack, runs, i) else 0
-                run = Delivered(
+                run = Arrival(
                     route.receptions[0], pack.firsts[i], taken, pack.marks[i], each_bytes * entries, route.redelivers,
                     delivery, 0, pack.stamp, route.turns[0], kind,
                 )  # fmt: skip
                 for reception, turn in zip(route.receptions, route.turns, strict=True):
-                    if reception is not run.reception:
-                        run = run._replace(reception=reception, turn=turn)
+                    if reception is not run.source:
+                        run = run._replace(source=reception, version=turn)
                     if kind == GAP:
                         self._deliver_gap(delivered, run)
                     elif route.grouped:
@@ -283,7 +271,7 @@ class Receiver:
         return delivered
 
     def _deliver_run(self, delivered: list[Delivered], run: Delivered) -> None:
-        reception = run.reception
+        reception = run.source
         count = len(run.events)
         repeated = reception.expected - run.first
         if not repeated:
@@ -291,7 +279,7 @@ class Receiver:
             delivered.append(run)
             return
         if repeated < 0:
-            delivered.append(_missing(reception, run.first, run.turn))
+            delivered.append(_missing(reception, run.first, run.version))
             repeated = 0
         else:
             seen = self.duplicates
@@ -302,7 +290,7 @@ class Receiver:
             delivered.append(run._replace(first=first, events=run.events[repeated:]))
 
     def _deliver_gap(self, delivered: list[Delivered], run: Delivered) -> None:
-        reception = run.reception
+        reception = run.source
         last = run.events[0]
         if reception.grouped:  # whose members do not see every number
             delivered.append(run._replace(events=[], size_bytes=0, gap_last=last))
@@ -601,7 +589,7 @@ def _number_of(run: WireRoute | DeclaredRoute) -> int:
 def _missing(reception: Reception, until: int, turn: int) -> Delivered:
     """A gap of events that were never sent to a subscription, or that nobody can read."""
     mark = reception.handled_mark
-    return Delivered(reception, reception.expected, [], mark, 0, False, 0, until - 1, turn=turn)
+    return Arrival(reception, reception.expected, [], mark, 0, False, 0, until - 1, version=turn)
 
 
 def _remember(last: dict[Any, None], item: Any) -> None:

@@ -9,9 +9,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
-
-import typing_extensions
 
 from echannel_ray import errors
 from echannel_ray.client.channels import retains
@@ -29,28 +28,15 @@ from echannel_ray.records.untyped import UntypedReader
 from echannel_ray.retained import calls
 from echannel_ray.runtime.definitions import open_channel
 from echannel_ray.runtime.endpoint import Endpoint
-from echannel_ray.runtime.mailbox import Gap, Message
-from echannel_ray.runtime.pulling import Ended, PullMailbox, SettledMailbox
+from echannel_ray.runtime.inbox import Inbox
+from echannel_ray.runtime.message import Gap, Message
+from echannel_ray.runtime.pull_driver import Ended, Ledger, PullDriver
 from echannel_ray.runtime.sharing import Master
 from echannel_ray.runtime.typed import RecordReader
 from echannel_ray.schemas import types
 from echannel_ray.schemas.schema import Record
 from echannel_ray.schemas.texts import record_named, type_text
 from echannel_ray.transport.connection import Connection
-
-
-class _Mailbox(PullMailbox):
-    """Of one subscription: says when there is something to take."""
-
-    wake: Callable[[], None]
-
-    @typing_extensions.override
-    def notify(self) -> None:
-        self.wake()
-
-
-class _MembersMailbox(_Mailbox, SettledMailbox):
-    """Of a member of a group."""
 
 
 class FeedEnded(Exception):
@@ -60,10 +46,10 @@ class FeedEnded(Exception):
 class Feed:
     """The events of one subscription of a client."""
 
-    def __init__(self, consumption: Consumption, mailbox: _Mailbox, told: deque[Exception]) -> None:
+    def __init__(self, consumption: Consumption, driver: PullDriver, told: deque[Exception]) -> None:
         """`told` is what came in the place of events: some could not be read, and modulators failed."""
         self._consumption = consumption
-        self._mailbox = mailbox
+        self._driver = driver
         self._told = told
         self._held: Message | Gap | None = None  # what came behind that
 
@@ -77,7 +63,7 @@ class Feed:
 
     def _taken(self) -> Message | Gap | None:
         try:
-            return self._mailbox.take()
+            return self._driver.take()
         except Ended:
             if self._consumption.endpoint.closed:
                 raise errors.Disconnected("the gateway is closing: connect again in a moment") from None
@@ -85,8 +71,8 @@ class Feed:
 
     def settle(self, events: int) -> None:
         """A member of a group has handled so many more; what it has not when this is closed goes to another."""
-        if isinstance(self._mailbox, SettledMailbox):
-            self._mailbox.settle(events)
+        if self._consumption.inbox.group is not None:
+            self._driver.acknowledge(events)
 
     def close(self) -> None:
         """End it; it may wait."""
@@ -186,19 +172,20 @@ class Feeds:
         channel = definition.channel
         if group is not None:
             check_group_name(group)
-        made = _Mailbox if group is None else _MembersMailbox
-        mailbox = made(endpoint, endpoint.new_subscription(), channel, group, "")
-        mailbox.wake = wake
+        drive = partial(PullDriver, wake=wake, ledger=None if group is None else Ledger())
+        inbox = Inbox(endpoint, endpoint.new_subscription(), channel, group, "", drive)
         told: deque[Exception] = deque()
-        mailbox.on_error = told.append
+        inbox.on_error = told.append
         record = types.record_of(definition.type_schema) if derived is None else derived.output
         reader = UntypedReader() if definition.type_schema is None else Reader(None, record)
         records = RecordReader(endpoint, channel, definition.incarnation, reader)
         place = _place(definition, start)
-        if derived is None:
-            return Feed(consume(endpoint, definition, mailbox, records, start=place), mailbox, told)
-        with _behind(endpoint, definition, derived, place, group) as parent:
-            return Feed(consume(endpoint, definition, mailbox, records, parent=parent), mailbox, told)
+        is_derived = derived is not None
+        with _behind(endpoint, definition, derived, place, group) if derived is not None else nullcontext("") as parent:
+            start_at = None if is_derived else place
+            consumption = consume(endpoint, definition, inbox, records, parent=parent, start=start_at)
+        assert isinstance(inbox.driver, PullDriver)
+        return Feed(consumption, inbox.driver, told)
 
     def derive(
         self,

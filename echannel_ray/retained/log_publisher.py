@@ -16,9 +16,9 @@ from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.logs.store import Store
 from echannel_ray.records import known
 from echannel_ray.records.sources import travelling_part
-from echannel_ray.retained.reading import unfolded
+from echannel_ray.retained.entry_events import unfolded
 from echannel_ray.runtime.bulk import publish_blocks
-from echannel_ray.runtime.local import NOTHING
+from echannel_ray.runtime.local_source import NOTHING
 from echannel_ray.runtime.publisher import Publisher
 from echannel_ray.runtime.typed import open_more
 

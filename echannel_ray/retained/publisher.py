@@ -108,7 +108,7 @@ class RetainedPublisher(Publisher):
         """A delivery of the event that has just been added."""
         self._backlog.leave()
         delivery = self.endpoint.new_delivery()
-        here = [each for each in self.endpoint.mailboxes.on(self.channel) if each.source is not None and not each.group]
+        here = [each for each in self.endpoint.mailboxes.on(self.channel) if each.supply.reads_logs and not each.group]
         delivery.expect(1, here)
         self._backlog.sent[-1].delivery = delivery
         return delivery

@@ -19,7 +19,7 @@ from echannel_ray.retained.log_publisher import LOOK_SECONDS, LogPublisher
 from echannel_ray.retained.progress import Progress, is_progress
 from echannel_ray.retained.replaying import Replayer
 from echannel_ray.runtime.deliveries import PendingDelivery
-from echannel_ray.runtime.local import NOTHING
+from echannel_ray.runtime.local_source import NOTHING
 
 Settled: TypeAlias = Callable[[str, int, int, list[tuple[str, str]]], None]
 

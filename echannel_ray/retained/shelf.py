@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from echannel_ray.core.shares import Share
 from echannel_ray.core.sharing_out import SharedOut
 from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.logs.store import Store
@@ -22,7 +23,6 @@ from echannel_ray.retained import calls
 from echannel_ray.retained.arriving import Arriving
 from echannel_ray.retained.cutting import cut
 from echannel_ray.retained.outcomes import DERIVED, LET_GO, Member, Outcomes, consumer
-from echannel_ray.retained.shares import Share
 from echannel_ray.runtime.calls import Answer, Caller
 
 logger = logging.getLogger(__name__)

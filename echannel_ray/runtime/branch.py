@@ -23,7 +23,7 @@ from echannel_ray.core.windows import holds_up, plain_have_room
 from echannel_ray.formats.events import BLOCK, BUFFERS, OVERHEAD_BYTES, decode, encode
 from echannel_ray.runtime.crew import TICK_SECONDS, Errand
 from echannel_ray.runtime.deliveries import Emission
-from echannel_ray.runtime.local import NOTHING
+from echannel_ray.runtime.local_source import NOTHING
 from echannel_ray.runtime.outlet import SMALL_BYTES, Encoded, Outlet, joined
 from echannel_ray.runtime.typed import objects_of, split
 from echannel_ray.runtime.weighing import Savings
@@ -365,7 +365,7 @@ class Branch:
         with self.endpoint.lock:
             if not plain_have_room(stream, SMALL_BYTES):
                 return 0
-            full = any(mailbox.local_pending >= mailbox.window_events for mailbox in outlet.local)
+            full = any(each.is_full for each in outlet.local)
             return 0 if full else _DEQUEUED_AT_ONCE
 
     # ---- working; without the endpoint's lock ----

@@ -16,7 +16,7 @@ from echannel_ray.runtime.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk, Ho
 from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.inline import InlineHost
 from echannel_ray.runtime.isolated import IsolatedHost
-from echannel_ray.runtime.local import NOTHING
+from echannel_ray.runtime.local_source import NOTHING
 from echannel_ray.runtime.outlet import Encoded, Outlet
 from echannel_ray.runtime.refusing import refused
 
@@ -258,8 +258,8 @@ class Branches:
             for each, recipient in outlet.stream.recipients.items():
                 if not recipient.is_leaving:
                     places[each] = (key, recipient.consumer.turn)
-            for mailbox in outlet.local:
-                places[self._endpoint.id, mailbox.number] = (key, outlet.turns.get(mailbox.number, 0))
+            for local in outlet.local:
+                places[self._endpoint.id, local.inbox.number] = (key, local.version)
         return places
 
     def _outlets(self) -> dict[str, Outlet]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from echannel_ray.core.windows import holds_up, refuses
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.runtime.branch import Chunk
-from echannel_ray.runtime.local import NOTHING
+from echannel_ray.runtime.local_source import NOTHING
 from echannel_ray.runtime.typed import BLOCK_BYTES, Data
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from echannel_ray.runtime.waiting import deadline_of
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
-    from echannel_ray.runtime.mailbox import Mailbox
+    from echannel_ray.runtime.inbox import Inbox
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class PendingDelivery(Waiter):
         self._handled = 0
         self._failures: list[Failure] = []
         self._callbacks: list[Callable[[], Any]] = []
-        self._mailboxes: Sequence[Mailbox] = ()  # of this process, that have to answer
+        self._mailboxes: Sequence[Inbox] = ()  # of this process, that have to answer
         self._error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None  # that waits for room on behalf of a coroutine
 
     # ---- the endpoint's side; under its lock ----
 
-    def expect(self, local: int, mailboxes: Sequence[Mailbox] = ()) -> None:
+    def expect(self, local: int, mailboxes: Sequence[Inbox] = ()) -> None:
         """Besides those in other processes, so many of this one have to answer."""
         self._mailboxes = mailboxes
         self._local += local
@@ -178,7 +178,7 @@ class PendingDelivery(Waiter):
         return self._outcome()
 
     def _refuse_to_wait_for_itself(self) -> None:
-        if any(mailbox.is_current_thread() for mailbox in self._mailboxes):
+        if any(mailbox.driver.is_current_thread() for mailbox in self._mailboxes):
             raise EChannelError(
                 "this handler waits for itself: it is one of the consumers that have to handle the event, and it does "
                 "so after it has returned. Publish the event, or deliver it and look at the result later"

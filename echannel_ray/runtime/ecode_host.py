@@ -22,7 +22,7 @@ from echannel_ray.records.writing import Writer, writer_of
 from echannel_ray.runtime.branch import Branch, Chunk, Host
 from echannel_ray.runtime.copies import CopyInProgram
 from echannel_ray.runtime.crew import Errand
-from echannel_ray.runtime.local import NOTHING
+from echannel_ray.runtime.local_source import NOTHING
 from echannel_ray.runtime.outlet import joined
 from echannel_ray.runtime.refusing import refused
 from echannel_ray.runtime.typed import RecordEncoder, objects_of, open_more

@@ -61,7 +61,7 @@ from echannel_ray.transport.connection import Connection, PlainConnection
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.branch import Branch
-    from echannel_ray.runtime.mailbox import Mailbox
+    from echannel_ray.runtime.inbox import Inbox
     from echannel_ray.runtime.outlet import Outlet
     from echannel_ray.runtime.publisher import Publisher
 
@@ -101,7 +101,7 @@ class Endpoint:
         self.reconnections = 0
         self.heard_at = time.monotonic()
         self.publishers: ByChannel[Publisher] = ByChannel()
-        self.mailboxes: ByChannel[Mailbox] = ByChannel()
+        self.mailboxes: ByChannel[Inbox] = ByChannel()
         self.definitions: dict[str, Definition] = {}
         self.memberships: dict[str, Membership] = {}
         self.derivations = Derivations(self)
@@ -119,10 +119,10 @@ class Endpoint:
         self.installer = Installer(self)
         self._warden: Warden | None = None
         self.released_handles: deque[Release] = deque()
-        self._abandoned: deque[Mailbox] = deque()
+        self._abandoned: deque[Inbox] = deque()
         self.is_absorbing = False
         self.armed: dict[Publisher, None] = {}  # those whose events may wait to be absorbed
-        self._deleted: list[Mailbox] = []  # of channels that were deleted: closed on the next tick, outside the lock
+        self._deleted: list[Inbox] = []  # of channels that were deleted: closed on the next tick, outside the lock
         self._next_subscription = 1
         self._due_late = 0.0
         self._due_calls = 0.0
@@ -237,7 +237,7 @@ class Endpoint:
             if publisher.is_registered:
                 streams.setdefault(publisher.channel, []).append((publisher.stream.number, publisher.derived))
         for mailbox in self.mailboxes.values():
-            entry = (mailbox.number, mailbox.group, mailbox.pair, mailbox.derived, mailbox.turn)
+            entry = (mailbox.number, mailbox.group, mailbox.fingerprint, mailbox.derived, mailbox.version)
             consumers.setdefault(mailbox.channel, []).append(entry)
         held = [
             Registrations(
@@ -340,10 +340,10 @@ class Endpoint:
             self._flush_due(now)
         self.outgoing.write()
 
-    def _end_deleted(self, mailbox: Mailbox) -> None:
+    def _end_deleted(self, mailbox: Inbox) -> None:
         mailbox.deleted = True
         self.close_mailbox(mailbox)
-        if mailbox.on_error is not None and not mailbox.is_pulled:
+        if mailbox.on_error is not None and not mailbox.driver.is_pulled:
             error = errors.ChannelDeleted(f"channel {mailbox.channel!r} was deleted", channel=mailbox.channel)
             self.crew.submit(Errand(mailbox.report, error))  # the user's function must not hold up the ticker
 
@@ -443,7 +443,7 @@ class Endpoint:
         self.deliveries[delivery.number] = delivery
         return delivery
 
-    def let_go(self, reception: Reception, delivery: int) -> None:
+    def release(self, reception: Reception, delivery: int) -> None:
         """A delivered event was discarded."""
         with self.lock:
             self.core.answer(reception, delivery, LET_GO)
@@ -459,7 +459,7 @@ class Endpoint:
         if not self.crew.leads:
             self.outgoing.write()
 
-    def local_handled(self, mailbox: Mailbox) -> None:
+    def local_handled(self, mailbox: Inbox) -> None:
         """A mailbox has handled an event of a producer of this process."""
         if self.blocked_publishers and mailbox.local_pending <= mailbox.local_low_water:
             self.room_made()
@@ -470,22 +470,22 @@ class Endpoint:
             with self.lock:
                 self.room.notify_all()
 
-    def abandon(self, mailbox: Mailbox) -> None:
+    def abandon(self, mailbox: Inbox) -> None:
         """A mailbox can't handle anything any more, since its event loop is closed."""
         logger.warning(
             "a subscription of channel %r ends: the event loop that it belongs to is closed", mailbox.channel
         )
         self._end_in_background(mailbox)
 
-    def _end_in_background(self, mailbox: Mailbox) -> None:
+    def _end_in_background(self, mailbox: Inbox) -> None:
         threading.Thread(target=self._abandon, args=[mailbox], name="echannel-closing", daemon=True).start()
 
-    def _abandon(self, mailbox: Mailbox) -> None:
+    def _abandon(self, mailbox: Inbox) -> None:
         # Producers must know as well: they would wait for its credit for good.
         self.requests.tell(Unsubscribe(mailbox.channel, mailbox.number, mailbox.totals()))
         self.close_mailbox(mailbox)
 
-    def abandon_later(self, mailbox: Mailbox) -> None:
+    def abandon_later(self, mailbox: Inbox) -> None:
         """Nobody holds a pull subscription any more. Called by the garbage collector, in whatever any thread does."""
         if not mailbox.closed:
             self._abandoned.append(mailbox)
@@ -502,29 +502,28 @@ class Endpoint:
     def is_in_handler_of(self, recipient: Recipient) -> bool:
         """Whether the calling thread is in the handler of this subscription."""
         mailbox = self.mailboxes.get(recipient.subscription) if recipient.endpoint == self.id else None
-        return mailbox is not None and mailbox.is_current_thread()
+        return mailbox is not None and mailbox.driver.is_current_thread()
 
-    def open_mailbox(self, mailbox: Mailbox) -> None:
+    def open_mailbox(self, mailbox: Inbox) -> None:
         """Take in events for it from now on."""
         with self.lock:
             self.mailboxes[mailbox.number] = mailbox
             self.core.subscription_opened(mailbox.number)
 
-    def close_mailbox(self, mailbox: Mailbox) -> None:
+    def close_mailbox(self, mailbox: Inbox) -> None:
         """Take in no more events for it; members of groups tell how far they came."""
         with self.lock:
             if self.mailboxes.pop(mailbox.number, None) is None:
                 return
             for publisher in self.publishers.values():
                 for outlet in publisher.outlets():
-                    outlet.local = tuple(each for each in outlet.local if each is not mailbox)
-        if mailbox.source is not None:
-            mailbox.source.stop()
+                    outlet.local = tuple(each for each in outlet.local if each.inbox is not mailbox)
+        mailbox.supply.stop()
         mailbox.close()
         # What a member of a group is handling now counts as handled: nobody else must get it.
         mailbox.at_rest(lambda: self._let_go(mailbox))
 
-    def _let_go(self, mailbox: Mailbox) -> None:
+    def _let_go(self, mailbox: Inbox) -> None:
         with self.lock:
             self.teller.look_at_consumer(mailbox)
             self.teller.forget(mailbox)
@@ -547,8 +546,8 @@ class Endpoint:
         for mailbox in self.mailboxes.on(membership.channel):
             if membership.deleted or mailbox.incarnation != membership.incarnation:
                 self._deleted.append(mailbox)
-            elif mailbox.source is not None:
-                mailbox.source.logs_are(membership.logs)
+            else:
+                mailbox.supply.logs_are(membership.logs)
         if self._deleted and not self.crew.ticking:
             self.crew.wake_ticker()
         self.room.notify_all()
@@ -592,6 +591,6 @@ def _encode_pack(columns: Columns, gathered_bytes: int, waited_seconds: float) -
     return encode_pack(columns, gathered_bytes, time.time() - waited_seconds)
 
 
-def _report(mailboxes: list[Mailbox], error: errors.EChannelError) -> None:
+def _report(mailboxes: list[Inbox], error: errors.EChannelError) -> None:
     for mailbox in mailboxes:
         mailbox.report(error)

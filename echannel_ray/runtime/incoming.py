@@ -17,7 +17,7 @@ from echannel_ray.core.framing import Framer
 from echannel_ray.core.messages import Membership, NodeDrains, StatsWanted
 from echannel_ray.formats.events import RECORD
 from echannel_ray.formats.packs import Undecodable, decode_body
-from echannel_ray.runtime.mailbox import PECULIAR
+from echannel_ray.runtime.trouble import PECULIAR
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
 
@@ -160,7 +160,7 @@ class Incoming:
                 endpoint.peculiar_seen = True
             with endpoint.lock:
                 for each in core.pack_received(flow, pack, len(data)):
-                    mailbox = endpoint.mailboxes.get(each.reception.subscription)
+                    mailbox = endpoint.mailboxes.get(each.source.subscription)
                     if mailbox is not None:
                         mailbox.offer(each)
         except Exception as error:  # whatever is wrong with it concerns this sender alone, not who reads
@@ -183,7 +183,7 @@ class Incoming:
             endpoint.peculiar_seen = True
         with endpoint.lock:
             for each in delivered:
-                mailbox = endpoint.mailboxes.get(each.reception.subscription)
+                mailbox = endpoint.mailboxes.get(each.source.subscription)
                 if mailbox is not None:
                     # Chunks carry no time; this one is late by the event's own transfer.
                     is_gap = bool(each.gap_last)

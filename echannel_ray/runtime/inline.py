@@ -18,7 +18,7 @@ from echannel_ray.modulation.services import Services
 from echannel_ray.runtime.branch import Branch, Chunk, Host
 from echannel_ray.runtime.copies import CopyInProcess, unpickled
 from echannel_ray.runtime.crew import Errand
-from echannel_ray.runtime.local import NOTHING
+from echannel_ray.runtime.local_source import NOTHING
 from echannel_ray.runtime.outlet import Encoded
 from echannel_ray.runtime.refusing import check_key, refused
 from echannel_ray.runtime.traced_replica import TracedReplica

@@ -13,7 +13,7 @@ from echannel_ray.formats import plain
 from echannel_ray.runtime.branch import Branch, Chunk, Host
 from echannel_ray.runtime.copies import ALL_VERSIONS, CopyInSandbox
 from echannel_ray.runtime.crew import Errand
-from echannel_ray.runtime.local import NOTHING
+from echannel_ray.runtime.local_source import NOTHING
 from echannel_ray.runtime.refusing import check_key, refused
 from echannel_ray.sandbox.limits import Limits, SandboxFailed, SandboxUnavailable
 from echannel_ray.sandbox.process import Sandbox

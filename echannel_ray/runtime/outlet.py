@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.core.chunking import Large
 from echannel_ray.core.frames import CHUNK_BYTES
-from echannel_ray.core.lags import lag_of_groups
+from echannel_ray.core.lags import lag_of_groups, stream_name
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.packing import Packing
 from echannel_ray.formats.events import BUFFERS, NOTICE, OVERHEAD_BYTES, PICKLED
 from echannel_ray.runtime.deliveries import PendingDelivery
-from echannel_ray.runtime.local import hand_over, hand_over_block
-from echannel_ray.runtime.mailbox import Gap, LocalGap, Mailbox, producer_name
+from echannel_ray.runtime.local_source import LocalSource, hand_over, hand_over_block
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
@@ -44,13 +43,12 @@ class Outlet:
     ) -> None:
         self.endpoint = endpoint
         self.encode = encode
-        self.local: tuple[Mailbox, ...] = ()
-        self.turns: dict[int, int] = {}  # of the local consumers' pairs, by their numbers
+        self.local: tuple[LocalSource, ...] = ()  # for each consumer of this process
         self.held: deque[tuple[int, Callable[[], object]]] = deque()  # what goes out behind a large event that leaves
         self.backlog_bytes = 0  # that wait for a modulator: its consumers' window counts them
         self.core = endpoint.core
         self.stream = self.core.open_stream(channel, overflow, window_bytes, packing)
-        self.name = producer_name(endpoint.id, self.stream.number)
+        self.name = stream_name(endpoint.id, self.stream.number)
 
     @property
     def has_consumers(self) -> bool:
@@ -84,7 +82,7 @@ class Outlet:
 
     def needs_record(self, event: Any) -> bool:
         """Whether a consumer of this process gets something else than the event itself."""
-        return any(mailbox.records is not None and not mailbox.records.is_same(event) for mailbox in self.local)
+        return any(each.inbox.records is not None and not each.inbox.records.is_same(event) for each in self.local)
 
     # ---- blocks of records ----
 
@@ -153,8 +151,8 @@ class Outlet:
 
     def _drop(self, count: int, reason: str) -> None:
         first = self.core.drop_for_all(self.stream, count, reason)
-        for mailbox in self.local:
-            mailbox.offer(LocalGap(Gap(self.name, first, first + count - 1)))
+        for each in self.local:
+            each.offer_gap(first, first + count - 1)
         self._see_off_all()
 
     def _payload(self, kind: int, payload: Any, size: int) -> tuple[int, Any, int]:
@@ -176,7 +174,8 @@ class Outlet:
         began = time.monotonic()
         reached = self.core.deliver(delivery.awaited, self.stream, sequence, began)
         grouped = [endpoint.mailboxes.get(r.subscription) for r in reached if r.endpoint == endpoint.id]
-        delivery.expect(accepted, [*self.local, *(mailbox for mailbox in grouped if mailbox is not None)])
+        own = [*(each.inbox for each in self.local), *(mailbox for mailbox in grouped if mailbox is not None)]
+        delivery.expect(accepted, own)
         endpoint.outgoing.sent(began)
 
     def notify(self, error: errors.EChannelError, encoded: bytes) -> None:
@@ -186,8 +185,8 @@ class Outlet:
     def _notify(self, error: errors.EChannelError, encoded: bytes) -> None:
         if self.stream.recipients:
             self.core.publish_one(self.stream, NOTICE, encoded, len(encoded) + OVERHEAD_BYTES)
-        for mailbox in self.local:
-            mailbox.tell(error)
+        for each in self.local:
+            each.inbox.tell(error)
         self._see_off_all()
 
     def _see_off_all(self) -> None:
@@ -209,13 +208,11 @@ class Outlet:
         mailboxes = self.endpoint.mailboxes
         remote = []
         local = []
-        self.turns = {}
         for consumer in consumers:
             if consumer.endpoint != mine or consumer.group is not None:
                 remote.append(consumer)
             elif consumer.subscription in mailboxes:
-                local.append(mailboxes[consumer.subscription])
-                self.turns[consumer.subscription] = consumer.turn
+                local.append(LocalSource(self.name, mailboxes[consumer.subscription], consumer.turn))
         self.local = tuple(local)
         self.stream.has_local_consumers = bool(local)
         self.core.members_changed(self.stream, version, remote, deleted, after)

@@ -49,10 +49,7 @@ class Room:
         return windows.blockers(
             outlet.stream,
             size,
-            local_is_full=any(
-                mailbox.local_pending >= mailbox.window_events and not mailbox.is_current_thread()
-                for mailbox in outlet.local
-            ),
+            local_is_full=any(each.is_full and not each.inbox.driver.is_current_thread() for each in outlet.local),
             backlog_bytes=outlet.backlog_bytes,
             is_excused=self._endpoint.is_in_handler_of,
         )

@@ -19,7 +19,7 @@ from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
-    from echannel_ray.runtime.mailbox import Mailbox
+    from echannel_ray.runtime.inbox import Inbox
     from echannel_ray.runtime.publisher import Publisher
 
 # "0" in the environment of a process: it tells nothing; in that of Ray's node: nothing of the node is shown.
@@ -40,7 +40,7 @@ class Teller:
         self._endpoint = endpoint
         self._is_on = metrics_are_on()
         self._due_at = time.monotonic() + TELL_SECONDS
-        self._seen: dict[Publisher | Mailbox, Mapping[str, Any]] = {}  # their counters, when last looked at
+        self._seen: dict[Publisher | Inbox, Mapping[str, Any]] = {}  # their counters, when last looked at
         self._grown: dict[str, dict[str, Any]] = {}  # by channels: what has not been told
         self._shown: set[str] = set()  # channels of which a gauge that is not 0 was told
 
@@ -93,18 +93,18 @@ class Teller:
         self._add(publisher.channel, {**more, "derived": named} if named else more)
         return bool(more)
 
-    def look_at_consumer(self, mailbox: Mailbox) -> None:
+    def look_at_consumer(self, mailbox: Inbox) -> None:
         """As `look_at_producer`."""
         if self._is_on:
             key, counters = _flat(mailbox.totals())
             more = self._growth(mailbox, counters)
             self._add(mailbox.channel, {"derived": {self._name_of(mailbox.channel, key): more}} if key else more)
 
-    def forget(self, part: Publisher | Mailbox) -> None:
+    def forget(self, part: Publisher | Inbox) -> None:
         """It counts nothing any more."""
         self._seen.pop(part, None)
 
-    def _growth(self, part: Publisher | Mailbox, counters: dict[str, Any]) -> dict[str, Any]:
+    def _growth(self, part: Publisher | Inbox, counters: dict[str, Any]) -> dict[str, Any]:
         more = growth(self._seen.get(part, {}), counters)
         self._seen[part] = counters
         return more

@@ -484,7 +484,7 @@ def test_reset_inside_the_handler(near, channel, tier):
     subscriptions.append(channel.subscribe(handle, modulator=modulators.Above(2), tier=tier))
     ask(near, publish, [3])
     inbox.wait(1)
-    wait_until(lambda: subscriptions[0]._consumption._last_turn == 1 and subscriptions[0]._mailbox.turn == 1)
+    wait_until(lambda: subscriptions[0]._consumption._last_version == 1 and subscriptions[0]._inbox.version == 1)
     ask(near, publish, [5, 8])
     assert inbox.wait(2) == [3, 8]
     subscriptions[0].close()

@@ -11,7 +11,7 @@ import ray
 
 import echannel_ray as ec
 from echannel_ray.overview.reading import read_channel
-from echannel_ray.runtime.mailbox import WINDOW_EVENTS
+from echannel_ray.runtime.inbox import WINDOW_EVENTS
 from tests.api.modulators import Above, Gate, Raising, Waiting
 from tests.api.parties import Inbox, Valve, ask, publish_all
 from tests.api.ticks import OPEN, SOURCES, Tick, ticks

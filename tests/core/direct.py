@@ -69,15 +69,15 @@ class Bench:
     def handle(self, stream: SenderStream, delivered: list[Delivered]) -> None:
         """Each is handled, and reported at once."""
         for each in delivered:
-            each.reception.handled(each.mark)
-            endpoint = next(n for n, r in self.receivers.items() if each.reception.subscription in r.subscriptions)
-            self.sender.credited(stream, endpoint, each.reception.subscription, each.reception.credit())
+            each.source.handled(each.mark)
+            endpoint = next(n for n, r in self.receivers.items() if each.source.subscription in r.subscriptions)
+            self.sender.credited(stream, endpoint, each.source.subscription, each.source.credit())
 
 
 def seen(delivered: list[Delivered], subscription: int) -> list[Any]:
     """Events in order; a gap as (first, last)."""
     got: list[Any] = []
     for each in delivered:
-        if each.reception.subscription == subscription:
+        if each.source.subscription == subscription:
             got += [(each.first, each.gap_last)] if each.gap_last else each.events
     return got

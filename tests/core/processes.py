@@ -249,12 +249,12 @@ class Process:
     def _take(self, delivered: list[Delivered]) -> None:
         for each in delivered:
             events = events_of(each)
-            subscription = self.subscriptions[each.reception.subscription]
-            source = (each.reception.stream.endpoint, each.reception.stream.number)
+            subscription = self.subscriptions[each.source.subscription]
+            source = (each.source.stream.endpoint, each.source.stream.number)
             runs = subscription.received.setdefault(source, [])
             runs.append((each.first, each.gap_last or each.first + len(events) - 1, bool(each.gap_last)))
             last = runs[-1][1]
-            subscription.parts.setdefault(source[0], []).append(Part(each.turn, source[1], each.first, last))
+            subscription.parts.setdefault(source[0], []).append(Part(each.version, source[1], each.first, last))
             for sequence, event in enumerate(events, each.first):
                 assert EVENT.unpack(event)[:3] == (*source, sequence), (event, source, sequence)
             subscription.queue.append(each)
@@ -271,7 +271,7 @@ class Process:
         if self.dead or subscription.closed or subscription.paused:
             return
         each = subscription.queue.popleft()
-        reception = each.reception
+        reception = each.source
         handled = subscription.handled.setdefault((reception.stream.endpoint, reception.stream.number), [])
         handled.extend((EVENT.unpack(event)[2], each.redelivered) for event in events_of(each))
         self.core.handled(reception, each.mark, each.delivery, b"")
@@ -285,7 +285,7 @@ class Process:
         subscription.closed = True
         for each in subscription.queue:
             if each.delivery:
-                self.core.answer(each.reception, each.delivery, b"\0")
+                self.core.answer(each.source, each.delivery, b"\0")
         self.core.subscription_closed(subscription.number)
         self.perform()
 

@@ -59,8 +59,8 @@ def test_what_was_dropped_for_a_laggard_is_no_part_of_its_lag(policy: str) -> No
         bench.sender.settle(stream)
         lag.append(lag_of(bench, stream))
         got = bench.exchange()
-        bench.handle(stream, [each for each in got if each.reception.subscription == 30])
-        slow += [each for each in got if each.reception.subscription == 20]
+        bench.handle(stream, [each for each in got if each.source.subscription == 30])
+        slow += [each for each in got if each.source.subscription == 20]
     kept = 0 if policy == DROP_NEWEST else 3
     # The first event brings the routes, without which nothing is known of what has arrived.
     assert lag == [0, 2, 2, *(1 + min(each, kept) for each in range(1, 8))]
@@ -87,7 +87,7 @@ def test_of_a_group_the_producer_knows() -> None:
     assert lag_of_groups(stream) == 10  # the other one leaves when it has handled what it has
     assert bench.sender.endpoint_gone(2, 0.0) == [stream]
     assert lag_of_groups(stream) == 10  # what it had is for who is left
-    pending = [each for each in got if each.reception.subscription == 30]
+    pending = [each for each in got if each.source.subscription == 30]
     while pending:
         bench.handle(stream, pending)
         pending = bench.exchange()

@@ -43,7 +43,7 @@ def move(bench: Bench, consumer: Consumer, former: SenderStream, new: SenderStre
 
 
 def turns(delivered: list[Delivered], subscription: int) -> list[int]:
-    return [each.turn for each in delivered if each.reception.subscription == subscription]
+    return [each.version for each in delivered if each.source.subscription == subscription]
 
 
 def test_the_new_pair_waits_for_the_last_of_the_old_one(bench: Bench) -> None:
@@ -310,7 +310,7 @@ def test_what_was_kept_for_a_laggard_leaves_at_the_cut(bench: Bench, policy: str
         bench.publish(one, i)
         fresh = bench.exchange()
         got += fresh
-        bench.handle(one, [d for d in fresh if d.reception.subscription == 30])
+        bench.handle(one, [d for d in fresh if d.source.subscription == 30])
     assert one.laggards
     move(bench, consumer, one, two, other)
     assert not one.laggards
@@ -328,7 +328,7 @@ def test_the_only_member_of_a_group_takes_its_work_along(bench: Bench) -> None:
     bench.members(one, consumer, other)
     for i in range(4):
         bench.publish(one, i)
-    got = [d for d in bench.exchange() if d.reception.subscription == 20]
+    got = [d for d in bench.exchange() if d.source.subscription == 20]
     bench.sender.endpoint_gone(3, 0.0)
     assert one.undelivered["g"]
     move(bench, consumer, one, two)
@@ -338,10 +338,10 @@ def test_the_only_member_of_a_group_takes_its_work_along(bench: Bench) -> None:
     assert turns(got, 20)[-1] == 1
     assert one.recipients[2, 20].is_leaving
     for each in got:
-        answer = bench.receivers[2].credit_wanted(1, each.reception.stream.number, 20, each.mark)
-        each.reception.handled(each.mark)
-        stream = bench.sender.streams[each.reception.stream.number]
-        bench.sender.credited(stream, 2, 20, each.reception.credit())
+        answer = bench.receivers[2].credit_wanted(1, each.source.stream.number, 20, each.mark)
+        each.source.handled(each.mark)
+        stream = bench.sender.streams[each.source.stream.number]
+        bench.sender.credited(stream, 2, 20, each.source.credit())
         assert answer is not None
         assert not answer[1], "it lives on"
     assert (2, 20) not in one.recipients
@@ -390,7 +390,7 @@ def test_a_gap_keeps_its_place_in_a_laggards_backlog(bench: Bench) -> None:
         bench.publish(stream, i)
         fresh = bench.exchange()
         got += fresh
-        bench.handle(stream, [d for d in fresh if d.reception.subscription == 30])
+        bench.handle(stream, [d for d in fresh if d.source.subscription == 30])
     bench.sender.drop_for_all(stream, 2)
     bench.publish(stream, 8)
     pending = got

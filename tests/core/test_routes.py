@@ -32,8 +32,8 @@ def test_streams_and_kinds_that_take_turns_share_a_pack(bench: Bench) -> None:
     packs = bench.taken()
     assert len(packs) == 1
     got = bench.arrive(*packs)
-    assert seen([d for d in got if d.reception.stream.number == one.number], 20) == ["a0", "a1", "a2", "a3"]
-    assert seen([d for d in got if d.reception.stream.number == two.number], 20) == ["b0", "b1", "b2", "b3"]
+    assert seen([d for d in got if d.source.stream.number == one.number], 20) == ["a0", "a1", "a2", "a3"]
+    assert seen([d for d in got if d.source.stream.number == two.number], 20) == ["b0", "b1", "b2", "b3"]
 
 
 def test_a_later_flow_waits_for_the_earlier_one(bench: Bench) -> None:

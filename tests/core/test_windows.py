@@ -75,8 +75,8 @@ def test_a_laggard_misses_what_others_get_and_comes_back(bench: Bench, policy: s
     for i in range(1, 11):
         bench.publish(stream, i)
         got = bench.exchange()
-        slow += [d for d in got if d.reception.subscription == 20]
-        fresh = [d for d in got if d.reception.subscription == 30]
+        slow += [d for d in got if d.source.subscription == 20]
+        fresh = [d for d in got if d.source.subscription == 30]
         fast += fresh
         bench.handle(stream, fresh)
     assert seen(fast, 30) == [*range(1, 11)]
@@ -134,7 +134,7 @@ def test_members_share_the_events_and_the_idle_gets_more(bench: Bench) -> None:
         bench.publish(stream, i)
     got = bench.exchange()
     assert (seen(got, 20), seen(got, 30)) == ([0, 2], [1, 3])
-    bench.handle(stream, [d for d in got if d.reception.subscription == 30])
+    bench.handle(stream, [d for d in got if d.source.subscription == 30])
     bench.publish(stream, 4)
     bench.publish(stream, 5)
     assert seen(bench.exchange(), 30) == [4, 5]
@@ -166,7 +166,7 @@ def test_what_a_dead_member_had_goes_to_another_marked(bench: Bench) -> None:
     bench.members(stream, bench.consumer(2, 20, "g"), bench.consumer(3, 30, "g"))
     for i in range(4):
         bench.publish(stream, i)
-    bench.handle(stream, [d for d in bench.exchange() if d.reception.subscription == 30])
+    bench.handle(stream, [d for d in bench.exchange() if d.source.subscription == 30])
     bench.sender.endpoint_gone(2, 0.0)
     again = bench.exchange()
     assert seen(again, 30) == [0, 2]
@@ -228,7 +228,7 @@ def test_a_group_without_room_holds_what_is_given_again(bench: Bench) -> None:
     bench.members(stream, bench.consumer(2, 20, "g"), bench.consumer(3, 30, "g"))
     for i in range(4):
         bench.publish(stream, i)
-    got = [d for d in bench.exchange() if d.reception.subscription == 30]
+    got = [d for d in bench.exchange() if d.source.subscription == 30]
     bench.sender.endpoint_gone(2, 0.0)
     assert [u.event for u in stream.undelivered["g"]] == [0, 2]
     assert full_groups(stream, 1) == ["g"]

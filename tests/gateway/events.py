@@ -10,7 +10,7 @@ from typing import Any
 from echannel_ray import errors
 from echannel_ray.gateway.feeds import FeedEnded
 from echannel_ray.gateway.infos import EventChannelInfo
-from echannel_ray.runtime.mailbox import Gap, Message
+from echannel_ray.runtime.message import Gap, Message
 
 
 class LocalFeed:

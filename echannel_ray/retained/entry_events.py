@@ -12,7 +12,7 @@ from echannel_ray.formats.events import PLAIN, RECORD
 from echannel_ray.formats.packs import MalformedPack, PackBody
 from echannel_ray.formats.sealed import ORDINARY, Decoding
 from echannel_ray.logs.entries import FILE, Entry
-from echannel_ray.runtime.mailbox import PECULIAR, undecodable
+from echannel_ray.runtime.trouble import PECULIAR, undecodable
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
@@ -21,7 +21,7 @@ _payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class Part(NamedTuple):
-    """Events `start` to `stop - 1` of an entry, as a mailbox takes them."""
+    """Events `start` to `stop - 1` of an entry, as an inbox takes them."""
 
     entry: Entry
     start: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from echannel_ray.retained.shares import FIRST, MOST, Share
+from echannel_ray.core.shares import FIRST, MOST, Share
 
 
 def sizes_of(seconds, rounds=30, share=None):
