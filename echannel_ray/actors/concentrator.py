@@ -478,7 +478,7 @@ class Concentrator:
                 return
             # Without a farewell: whoever has linked up in this moment makes a successor.
             await self._withdraw(b"")
-        ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+        ray.actor.exit_actor()
 
     async def _withdraw(self, farewell: bytes) -> None:
         """Be none of the namespace's concentrators any more."""
