@@ -38,8 +38,9 @@ lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# As for the oldest Python; from 3.12 on as for the one in use, since NumPy's stubs there can't be read as for an older one.
 types: $(READY) tree ## mypy, strict
-	$(BIN)/mypy -p echannel_ray -p tests
+	$(BIN)/mypy $(shell $(BIN)/python -c 'import sys; sys.version_info < (3, 12) or print("--python-version=%d.%d" % sys.version_info[:2])') -p echannel_ray -p tests
 
 imports: $(READY) tree ## who may import whom
 	cd $(TREE) && $(CURDIR)/$(BIN)/lint-imports --no-logo --config $(CURDIR)/pyproject.toml --cache-dir ../imports
