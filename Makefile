@@ -1,16 +1,23 @@
 # Everything runs in .venv, which is made from requirements.lock: `make help` says what there is.
 
 PYTHON ?= python3
+# Another Ray than the one that the lock pins: `make check RAY=2.53.0`.
+RAY ?=
 BIN := .venv/bin
-READY := .venv/.ready
+READY := .venv/.ready$(RAY:%=-with-ray-%)
 # The package as installed, made of links, for tools that don't ask setuptools where `package-dir` puts its folders.
 TREE := build/tree
 # What the container image of k8s/Dockerfile has: a part of the lock, without what tests and benchmarks need.
 IMAGE_EXTRAS := pod native arrow serve tracing
+# The versions of Python for which the locks have to have wheels, on Linux with glibc 2.28 or newer.
+PYTHONS := 3.10 3.11 3.12 3.13 3.14
+PLATFORM := x86_64-manylinux_2_28
+# Published without wheels: pyspark is Python and Java alone, and needs no compiler.
+SOURCES := pyspark
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv check lint types imports tree test soak demo bench lock clean
+.PHONY: help venv check lint types imports tree wheels test soak demo bench lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -20,17 +27,20 @@ venv: $(READY) ## .venv with everything that the lock pins, and this package in 
 $(READY): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(if $(RAY),$(BIN)/python -m pip install --quiet --disable-pip-version-check 'ray[default]==$(RAY)')
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	rm -f .venv/.ready*
 	touch $@
 
-check: lint types imports test ## all that a change has to pass; CI runs this and nothing else
+check: lint types imports wheels test ## all that a change has to pass; CI runs this and nothing else
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# As for the oldest Python; from 3.12 on as for the one in use, since NumPy's stubs there can't be read as for an older one.
 types: $(READY) tree ## mypy, strict
-	$(BIN)/mypy -p echannel_ray -p tests
+	$(BIN)/mypy $(shell $(BIN)/python -c 'import sys; sys.version_info < (3, 12) or print("--python-version=%d.%d" % sys.version_info[:2])') -p echannel_ray -p tests
 
 imports: $(READY) tree ## who may import whom
 	cd $(TREE) && $(CURDIR)/$(BIN)/lint-imports --no-logo --config $(CURDIR)/pyproject.toml --cache-dir ../imports
@@ -38,6 +48,16 @@ imports: $(READY) tree ## who may import whom
 tree:
 	@rm -rf $(TREE) && mkdir -p $(TREE)/echannel_ray
 	@ln -s $(CURDIR)/echannel_ray/* $(CURDIR)/modulators $(CURDIR)/integrations $(CURDIR)/benchmarks $(TREE)/echannel_ray
+
+wheels: .venv/.wheels ## what the locks pin is there as wheels for all supported versions of Python; asks the package index
+
+.venv/.wheels: requirements.lock k8s/requirements.lock $(READY)
+	@for python in $(PYTHONS); do for lock in requirements.lock k8s/requirements.lock; do \
+		echo "Wheels for Python $$python: $$lock"; \
+		$(BIN)/uv pip install --quiet --dry-run --no-deps --require-hashes --python-version $$python --python-platform $(PLATFORM) \
+			--only-binary :all: $(SOURCES:%=--no-binary %) --target build/wheels --requirement $$lock || exit 1; \
+	done; done
+	touch $@
 
 test: $(READY) ## the tests; ONLY="-k name" runs some of them
 	$(BIN)/python -m pytest $(ONLY)

@@ -359,7 +359,7 @@ def _ensure_ray(address: str | None) -> None:
 def _is_ray_client() -> bool:
     from ray._private.client_mode_hook import client_mode_should_convert
 
-    return bool(client_mode_should_convert())  # type: ignore[no-untyped-call]
+    return bool(client_mode_should_convert())
 
 
 def _register_exit() -> None:

@@ -17,13 +17,13 @@ This module imports neither Ray nor a session: copies live in sandboxes as well.
 from __future__ import annotations
 
 import copy
-import inspect
 import threading
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import Format, get_annotations
 
 from echannel_ray.errors import EChannelError, MasterLost, NotSerialisable, StaleVersion
 from echannel_ray.formats import plain
@@ -100,7 +100,7 @@ class SharedObject(BaseModel):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        taken = sorted(_RESERVED & inspect.get_annotations(cls).keys())
+        taken = sorted(_RESERVED & get_annotations(cls, format=Format.FORWARDREF).keys())
         if taken:
             raise TypeError(
                 f"{cls.__qualname__} declares a field named {taken[0]!r}, which every shared object has already: "

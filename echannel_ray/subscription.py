@@ -87,11 +87,11 @@ class Subscription(OwnedByProcess):
         self._inbox = consumption.inbox
         if self._inbox.driver.is_pulled:
             # Nobody can ask for its events any more, and producers would wait for it for good.
-            weakref.finalize(self, self._endpoint.abandon_later, self._mailbox).atexit = False
+            weakref.finalize(self, self._endpoint.abandon_later, self._inbox).atexit = False
 
     def __repr__(self) -> str:
         state = " (closed)" if self._consumption.closed else ""
-        return f"<subscription {self._mailbox.number} of channel {self._mailbox.channel!r}{state}>"
+        return f"<subscription {self._inbox.number} of channel {self._inbox.channel!r}{state}>"
 
     # ---- pulling ----
 
@@ -102,10 +102,10 @@ class Subscription(OwnedByProcess):
             try:
                 message = self._next_message(deadline)
             except Ended:
-                raise closed_error(self._mailbox.channel) from None
+                raise closed_error(self._inbox.channel) from None
             if isinstance(message, Message):
                 return message.event
-            self._mailbox.report(message)
+            self._inbox.report(message)
 
     def __iter__(self) -> Iterator[Any]:
         return _Events(self)
@@ -121,7 +121,7 @@ class Subscription(OwnedByProcess):
         return self._pull().get(seconds_left(deadline))
 
     def _pull(self) -> PullDriver:
-        driver = self._mailbox.driver
+        driver = self._inbox.driver
         if not isinstance(driver, PullDriver):
             raise TypeError(
                 "this subscription has a handler, which gets its events: subscribe() without one to pull them"
@@ -152,11 +152,11 @@ class Subscription(OwnedByProcess):
         """Wait until all that has arrived is handled. In its own handler, which can't wait for itself: not at all."""
         self._check_open()
         deadline = deadline_of(timeout)
-        if self._mailbox.driver.is_current_thread():
+        if self._inbox.driver.is_current_thread():
             return
-        if not self._endpoint.crew.wait(self._mailbox.when_idle(), deadline):
+        if not self._endpoint.crew.wait(self._inbox.when_idle(), deadline):
             raise TimeoutError(
-                f"{self._mailbox.pending} events of {self._mailbox.channel!r} not handled within {timeout} s"
+                f"{self._inbox.pending} events of {self._inbox.channel!r} not handled within {timeout} s"
             )
 
     def close(self) -> None:
@@ -171,23 +171,23 @@ class Subscription(OwnedByProcess):
         """What it has received, handled, failed to handle, and discarded as repeated, and what waits."""
         from echannel_ray.models import SubscriptionStats
 
-        counters = self._mailbox.counters
-        duplicates = self._endpoint.core.receiver.duplicates.get(self._mailbox.number, 0)
+        counters = self._inbox.counters
+        duplicates = self._endpoint.core.receiver.duplicates.get(self._inbox.number, 0)
         return SubscriptionStats(
             received=counters.received,
             handled=counters.handled,
             failed=counters.failed,
             dropped=counters.dropped,
             duplicates=duplicates,
-            pending=max(0, self._mailbox.pending),
+            pending=max(0, self._inbox.pending),
         )
 
     def _check_open(self) -> None:
-        if self._mailbox.deleted:
+        if self._inbox.deleted:
             raise errors.ChannelDeleted(
-                f"channel {self._mailbox.channel!r} was deleted: create it again, and subscribe again",
-                channel=self._mailbox.channel,
+                f"channel {self._inbox.channel!r} was deleted: create it again, and subscribe again",
+                channel=self._inbox.channel,
             )
         if self._consumption.closed:
-            raise closed_error(self._mailbox.channel)
+            raise closed_error(self._inbox.channel)
         self._endpoint.check_usable()

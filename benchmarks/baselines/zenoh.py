@@ -98,7 +98,7 @@ def sink(pipe: Connection, address: str, groups: Iterable[int]) -> None:
             with query:
                 query.reply(query.key_expr, b"")
 
-        kept = [
+        kept: list[object] = [
             declared
             for group in groups
             for declared in (

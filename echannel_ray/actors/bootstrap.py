@@ -271,7 +271,7 @@ def create(name: str, actor_class: type, arguments: tuple[Any, ...], ray_node_id
 
 def ray_nodes() -> list[dict[str, Any]]:
     """Ray's nodes, as Ray sees them: it takes about 15 s to see that one is dead."""
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    nodes: list[dict[str, Any]] = ray.nodes()
     return nodes
 
 

@@ -80,7 +80,7 @@ class Concentrator:
         self._linger_seconds = linger_seconds
         self._incarnation = time.time_ns() // 1_000_000  # rises with every start
         self._started_at = time.monotonic()
-        self._loop = asyncio.get_event_loop()
+        self._loop = asyncio.get_running_loop()
         self._relay = Relay(self.node)
         self._hub = Hub(namespace, self.node, self._incarnation, self._relay, self)
         self._life = Life(f"the concentrator of node {self.node:016x}", CONCENTRATOR_TRANSITIONS, "starting")
@@ -478,7 +478,7 @@ class Concentrator:
                 return
             # Without a farewell: whoever has linked up in this moment makes a successor.
             await self._withdraw(b"")
-        ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+        ray.actor.exit_actor()
 
     async def _withdraw(self, farewell: bytes) -> None:
         """Be none of the namespace's concentrators any more."""

@@ -12,7 +12,7 @@ Rules of the receiver:
 
 * The next number is accepted, all others are discarded: lower ones as repeated, higher ones because something before
   them is missing.
-* Acknowledgements are late on purpose (see `docs/design.md`): after `ack_bytes`, on a tick, or when a probe asks.
+* Acknowledgements are late on purpose (`docs/design/flows.md`): after `ack_bytes`, on a tick, or when a probe asks.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+from echannel_ray.overview.joining import join
+
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
 _END_SECONDS = 10.0
 
@@ -42,7 +44,6 @@ def two_nodes() -> Iterator[list[str]]:
 
 
 def _cluster() -> Iterator[list[str]]:
-    import ray
     from ray.cluster_utils import Cluster
 
     cluster = None
@@ -52,7 +53,7 @@ def _cluster() -> Iterator[list[str]]:
             cluster.add_node(num_cpus=2, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False)
             for _ in range(2)
         ]
-        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        join(cluster.address, logging.ERROR)
         # `kill` and a CI job that is cancelled clean up as Ctrl-C does. Ray has just put a handler of its own there.
         signal.signal(signal.SIGTERM, interrupt)
         yield [str(node.node_id) for node in nodes]

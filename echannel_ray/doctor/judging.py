@@ -10,7 +10,7 @@ from rich.filesize import decimal
 from echannel_ray.doctor.findings import Finding, by_outcome, fine, problem, warning
 from echannel_ray.doctor.machine import OURS, REQUIRED, Facts
 
-_PYTHON = ((3, 10), (3, 13))
+_PYTHON = (3, 10)
 _RAY = (2, 53)
 _MIN_MEMORY_BYTES = 512 << 20
 _MIN_SHM_BYTES = 64 << 20
@@ -85,8 +85,8 @@ def _judged(facts: Facts, checks: Sequence[Callable[[Facts], Iterator[Finding]]]
 
 def _installed(facts: Facts) -> Iterator[Finding]:
     version = _numbers(facts.python)
-    if not _PYTHON[0] <= version <= _PYTHON[1]:
-        yield problem("python", f"Python {facts.python}", "use Python 3.10 to 3.13")
+    if version < _PYTHON:
+        yield problem("python", f"Python {facts.python}", "use Python 3.10 or newer")
     else:
         yield fine("python", f"Python {facts.python} on {facts.architecture}")
 

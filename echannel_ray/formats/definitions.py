@@ -11,14 +11,16 @@ import types
 from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel
+from typing_extensions import Format, get_annotations
 
 from echannel_ray.errors import NotSerialisable
 
 _DECORATORS: Final = "__echannel_decorators__"
 _OF_PYDANTIC: Final = frozenset(
-    {"__annotations__", "__class_vars__", "__dict__", "__module__", "__qualname__", "__private_attributes__",
-     "__signature__", "__weakref__", "__abstractmethods__", "_abc_impl", "__firstlineno__", "__static_attributes__",
-     "__parameters__", "__hash__", "model_post_init"}
+    {"__annotations__", "__annotate_func__", "__annotations_cache__", "__conditional_annotations__",
+     "__class_vars__", "__dict__", "__module__", "__qualname__", "__private_attributes__", "__signature__",
+     "__weakref__", "__abstractmethods__", "_abc_impl", "__firstlineno__", "__static_attributes__", "__parameters__",
+     "__hash__", "model_post_init"}
 )  # fmt: skip
 
 
@@ -34,7 +36,7 @@ def definition_of(cls: type[BaseModel]) -> tuple[str, str, str, tuple[type, ...]
             namespace[name] = value
             if name in cls.__class_vars__:
                 annotations[name] = ClassVar[Any]
-    for name in vars(cls).get("__annotations__", ()):
+    for name in get_annotations(cls, format=Format.FORWARDREF):
         field = cls.__pydantic_fields__.get(name)
         if field is not None:
             annotations[name] = field.annotation

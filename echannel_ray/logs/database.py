@@ -43,7 +43,7 @@ class Database:
 
     The file is this process's alone, which spares it asking for locks, and others a log with two heads; the next one
     waits for it. The journal holds old pages only, so that new data are written once: a write-ahead log, with which
-    several could read at once, took 2.5 times as long and made stops of 7 ms (docs/design.md has the figures).
+    several could read at once, took 2.5 times as long and made stops of 7 ms (figures: docs/design/retention.md).
 
     Without a path it is a temporary database, in memory up to `cache_bytes` and beyond that in a file without a name,
     in SQLite's directory for such (`SQLITE_TMPDIR`, else `TMPDIR`).

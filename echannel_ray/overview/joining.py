@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 
@@ -25,7 +26,7 @@ def running_ray(address: str | None) -> Iterator[None]:
     # What its parts and threads have to say goes to their logs: here there is one sentence, or an answer.
     logging.getLogger("echannel_ray").setLevel(logging.ERROR)
     try:
-        ray.init(address=wanted, log_to_driver=False, logging_level=logging.CRITICAL)
+        join(wanted, logging.CRITICAL)
     except ConnectionError as error:
         raise Disconnected(f"no running Ray found: {_HOW}") from error
     except (RuntimeError, ValueError, OSError) as error:
@@ -38,6 +39,15 @@ def running_ray(address: str | None) -> Iterator[None]:
             yield
     finally:
         ray.shutdown()
+
+
+def join(address: str, logging_level: int) -> None:
+    """Make this process a driver, and say nothing of what Ray advises programs to do, which differs by its version."""
+    import ray
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray.init(address=address, log_to_driver=False, logging_level=logging_level)
 
 
 def _check(address: str) -> None:

@@ -320,12 +320,16 @@ def _inside(path: str, defaults: Record | None) -> Record | None:
 
 
 def _copy_times(step: _Step, places: Any, values: Any) -> None:
-    """NumPy would let a count that a finer unit has no place for wrap around."""
+    """NumPy lets what a finer unit has no place for wrap around; from 2.5 on it refuses that, but not by field."""
     import numpy as np
 
-    converted = values.astype(step.target)
-    back = converted.astype(step.source)
-    if not ((back == values) | (np.isnat(values) & np.isnat(converted))).all():
+    try:
+        converted = values.astype(step.target)
+        back = converted.astype(step.source)
+        is_same = (back == values) | (np.isnat(values) & np.isnat(converted))
+    except OverflowError:
+        is_same = np.zeros(1, bool)
+    if not is_same.all():
         raise OverflowError(f"field {step.path!r} has a value that {step.target} has no place for")
     places[...] = converted
 

@@ -225,8 +225,13 @@ def _duration(unit: str) -> Encoder:
 
 
 def _numpy_count(value: Any, code: str) -> int:
-    converted = value.astype(code)
-    if not (converted == value or converted != converted):
+    try:
+        converted = value.astype(code)
+        # Not `converted == value`, which compares in the finer unit, where both may have wrapped around.
+        is_same = converted.astype(value.dtype) == value or converted != converted
+    except OverflowError:  # NumPy 2.5 does not let them wrap around
+        is_same = False
+    if not is_same:
         raise Unfit(f"a whole number within the range of {code}", value)
     return int(converted.astype("i8"))
 

@@ -186,25 +186,28 @@ class _Unpickler(pickle.Unpickler):
         found = super().find_class(module, name)
         if module == "cloudpickle.cloudpickle":
             if name in ("_make_skeleton_class", "_make_skeleton_enum"):
-                return partial(self._make_class, found)
+                # Without `self`: Python 3.10 does not look for garbage among what an unpickler has found.
+                return partial(_make_class, self._known, found)
             if name == "_class_setstate":
-                return self._fill_class
+                return partial(_fill_class, self._known)
         return found
-
-    def _make_class(self, make: Callable[..., Any], *arguments: Any) -> Any:
-        made = make(*arguments)
-        known = None if issubclass(made, Modulator) else _class_named(made.__module__, made.__qualname__)
-        if known is None:
-            return made
-        self._known.add(known)
-        return known
-
-    def _fill_class(self, cls: Any, state: Any) -> Any:
-        return cls if cls in self._known else cloudpickle.cloudpickle._class_setstate(cls, state)
 
     def persistent_load(self, pid: Any) -> Any:
         _, index, cls = pid
         return self._copies[index].copy(cls)
+
+
+def _make_class(known: set[type], make: Callable[..., Any], *arguments: Any) -> Any:
+    made = make(*arguments)
+    there = None if issubclass(made, Modulator) else _class_named(made.__module__, made.__qualname__)
+    if there is None:
+        return made
+    known.add(there)
+    return there
+
+
+def _fill_class(known: set[type], cls: Any, state: Any) -> Any:
+    return cls if cls in known else cloudpickle.cloudpickle._class_setstate(cls, state)
 
 
 def _class_named(module: str, name: str) -> type | None:

@@ -185,4 +185,5 @@ def _cancel_requests(task: asyncio.Task[None] | None) -> object:
     """How often it was asked to end. Python 3.10 does not tell: there the answer is another each time."""
     if sys.version_info >= (3, 11):
         return task.cancelling() if task is not None else 0
-    return object()
+    else:
+        return object()

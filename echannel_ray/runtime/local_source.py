@@ -12,7 +12,7 @@ from echannel_ray.formats.events import decode
 from echannel_ray.runtime.crew import Errand
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.deliveries import Delivery
+    from echannel_ray.runtime.deliveries import PendingDelivery
     from echannel_ray.runtime.inbox import Inbox
     from echannel_ray.runtime.outlet import Outlet
 
@@ -127,7 +127,7 @@ class LocalSource:
 
 
 def hand_over(
-    outlet: Outlet, event: Any, encoded: tuple[int, Any, int] | None, sequence: int, delivery: Delivery | None
+    outlet: Outlet, event: Any, encoded: tuple[int, Any, int] | None, sequence: int, delivery: PendingDelivery | None
 ) -> int:
     """Hand the event itself to consumers of this process, or its record to those who want it in another form; how many
     took it.

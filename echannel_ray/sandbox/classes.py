@@ -73,11 +73,18 @@ class Classes:
         """The modulator's class of this name, if it has one."""
         return self._planted.get(_key_of(cls), cls)
 
-    def tracker_id(self, tracker_id: str | None) -> str | None:
-        """By what cloudpickle finds a class again: none that was derived from a class of an earlier modulator."""
-        return tracker_id and f"{self._generation} {tracker_id}"
+    def translated(self, bases: tuple[type, ...]) -> tuple[type, ...]:
+        """The modulator's classes in the place of those that the class of an event is derived from."""
+        return tuple(map(self.planted, bases))
+
+    def renumbered(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """With a number by which cloudpickle finds no class that was derived from one of an earlier modulator."""
+        *first, tracker_id, extra = arguments
+        return *first, tracker_id and f"{self._generation} {tracker_id}", extra
 
 
+# Python 3.10 does not look for garbage among what an unpickler has found. So `find_class` returns nothing that refers
+# to the unpickler: all that it has ever made would stay.
 class CodeUnpickler(pickle.Unpickler):
     """Writes down the classes that it makes."""
 
@@ -88,15 +95,7 @@ class CodeUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """What makes classes is made to tell."""
         found = super().find_class(module, name)
-        return self._telling(found) if name in _MAKERS else found
-
-    def _telling(self, make: Callable[..., type]) -> Callable[..., type]:
-        def tell(*arguments: Any) -> type:
-            cls = make(*arguments)
-            self.made.append(cls)
-            return cls
-
-        return tell
+        return _telling(found, self.made) if name in _MAKERS else found
 
 
 class _DefinitionUnpickler(pickle.Unpickler):
@@ -108,19 +107,14 @@ class _DefinitionUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """What makes classes is given other bases."""
-        found = super().find_class(module, name)
+        found, classes = super().find_class(module, name), self._classes
         if name == "_make_skeleton_class":
-            return lambda kind, name, bases, *rest: found(kind, name, self._translated(bases), *self._renumbered(rest))
+            return lambda kind, name, bases, *rest: found(
+                kind, name, classes.translated(bases), *classes.renumbered(rest)
+            )
         if name == "_make_skeleton_enum":
-            return lambda bases, *rest: found(self._translated(bases), *self._renumbered(rest))
+            return lambda bases, *rest: found(classes.translated(bases), *classes.renumbered(rest))
         return found
-
-    def _translated(self, bases: tuple[type, ...]) -> tuple[type, ...]:
-        return tuple(map(self._classes.planted, bases))
-
-    def _renumbered(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        *first, tracker_id, extra = arguments
-        return *first, self._classes.tracker_id(tracker_id), extra
 
 
 class _Stub(types.ModuleType):
@@ -134,6 +128,15 @@ class _Stub(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         raise ImportError(f"No module named {self.__name__!r}", name=self.__name__)
+
+
+def _telling(make: Callable[..., type], made: list[type]) -> Callable[..., type]:
+    def tell(*arguments: Any) -> type:
+        cls = make(*arguments)
+        made.append(cls)
+        return cls
+
+    return tell
 
 
 def _key_of(cls: type) -> Key:

@@ -23,21 +23,22 @@ _PROT_EXEC: Final = 4
 _X32: Final = 0x40000000  # the numbers of x86-64's other ABI begin there
 
 # Computing, memory, waiting, and the socket that it has. `recvmsg` brings the memory of large batches. None opens,
-# connects, starts, signals or changes anything outside the process.
+# connects, starts, signals or changes anything outside the process. `select` and `pselect6` are what `time.sleep` of
+# Python 3.10 calls: they wait, as `poll` does.
 _NUMBERS: Final = {
     "x86_64": {
         "read": 0, "write": 1, "close": 3, "fstat": 5, "poll": 7, "mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12,
-        "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15, "sched_yield": 24, "mremap": 25, "madvise": 28,
-        "nanosleep": 35, "getpid": 39, "recvmsg": 47, "exit": 60, "gettimeofday": 96, "sigaltstack": 131,
+        "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15, "select": 23, "sched_yield": 24, "mremap": 25,
+        "madvise": 28, "nanosleep": 35, "getpid": 39, "recvmsg": 47, "exit": 60, "gettimeofday": 96, "sigaltstack": 131,
         "gettid": 186, "time": 201, "futex": 202, "restart_syscall": 219, "clock_gettime": 228, "clock_getres": 229,
-        "clock_nanosleep": 230, "exit_group": 231, "ppoll": 271, "getrandom": 318,
+        "clock_nanosleep": 230, "exit_group": 231, "pselect6": 270, "ppoll": 271, "getrandom": 318,
     },
     "aarch64": {
-        "close": 57, "read": 63, "write": 64, "ppoll": 73, "fstat": 80, "exit": 93, "exit_group": 94, "futex": 98,
-        "nanosleep": 101, "clock_gettime": 113, "clock_getres": 114, "clock_nanosleep": 115, "sched_yield": 124,
-        "restart_syscall": 128, "sigaltstack": 132, "rt_sigaction": 134, "rt_sigprocmask": 135, "rt_sigreturn": 139,
-        "gettimeofday": 169, "getpid": 172, "gettid": 178, "recvmsg": 212, "brk": 214, "munmap": 215, "mremap": 216,
-        "mmap": 222, "mprotect": 226, "madvise": 233, "getrandom": 278,
+        "close": 57, "read": 63, "write": 64, "pselect6": 72, "ppoll": 73, "fstat": 80, "exit": 93, "exit_group": 94,
+        "futex": 98, "nanosleep": 101, "clock_gettime": 113, "clock_getres": 114, "clock_nanosleep": 115,
+        "sched_yield": 124, "restart_syscall": 128, "sigaltstack": 132, "rt_sigaction": 134, "rt_sigprocmask": 135,
+        "rt_sigreturn": 139, "gettimeofday": 169, "getpid": 172, "gettid": 178, "recvmsg": 212, "brk": 214,
+        "munmap": 215, "mremap": 216, "mmap": 222, "mprotect": 226, "madvise": 233, "getrandom": 278,
     },
 }  # fmt: skip
 _ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import inspect
 import sys
 import typing
 import uuid
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from typing_extensions import Format, get_annotations
 
 from echannel_ray.formats import plain
 
@@ -171,7 +171,7 @@ def _hints(cls: Any) -> dict[str, Any]:
 def _unreadable_field(cls: Any) -> str:
     for base in reversed(cls.__mro__):
         namespace = vars(sys.modules.get(base.__module__, typing))
-        for name, annotation in inspect.get_annotations(base).items():
+        for name, annotation in get_annotations(base, format=Format.FORWARDREF).items():
             alone = type(name, (), {"__annotations__": {name: annotation}, "__module__": base.__module__})
             try:
                 typing.get_type_hints(alone, dict(namespace))

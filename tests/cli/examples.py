@@ -27,5 +27,5 @@ def run_examples(text: str, folder: Path, timeout: float = 90) -> subprocess.Com
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
     return done

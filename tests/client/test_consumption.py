@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from echannel_ray import errors
 from echannel_ray.client.consumption import NO_PAIR, Consumption, Pair, consume, end_all
 from echannel_ray.core.messages import Subscribe, Unsubscribe
 from echannel_ray.modulation.modulator import FIFOModulator
-from echannel_ray.runtime.handlers import FunctionMailbox
-from echannel_ray.runtime.pulling import PullMailbox
+from echannel_ray.runtime.function_driver import FunctionDriver
+from echannel_ray.runtime.inbox import Inbox, Supply
+from echannel_ray.runtime.pull_driver import PullDriver
 
 SHORT = 0.05
 
@@ -21,10 +23,13 @@ class Demodulator:
         return [event]
 
 
-class Logs:
+class Logs(Supply):
     """What reads the logs of a subscription."""
 
-    def __init__(self, script, error: Exception | None = None) -> None:
+    reads_logs = True
+
+    def __init__(self, script, inbox: Inbox, error: Exception | None = None) -> None:
+        super().__init__(inbox)
         self._asked, self._error = script.asked, error
 
     def stop(self) -> None:
@@ -35,42 +40,36 @@ class Logs:
         if self._error is not None:
             raise self._error
 
-    def logs_are(self, logs: Any) -> None:
-        pass
 
-    def arrived(self) -> dict[str, int]:
-        return {}
-
-
-def pulled(endpoint, group: str | None = None) -> PullMailbox:
-    return PullMailbox(endpoint, endpoint.new_subscription(), "c", group, "")
+def pulled(endpoint, group: str | None = None) -> Inbox:
+    return Inbox(endpoint, endpoint.new_subscription(), "c", group, "", PullDriver)
 
 
 @pytest.fixture
-def mailbox(endpoint) -> PullMailbox:
+def inbox(endpoint) -> Inbox:
     return pulled(endpoint)
 
 
 @pytest.fixture
-def consumption(endpoint, script, mailbox) -> Consumption:
-    return consume(endpoint, script.definition, mailbox, None)
+def consumption(endpoint, script, inbox) -> Consumption:
+    return consume(endpoint, script.definition, inbox, None)
 
 
-def test_it_is_entered_once_and_leaves_once(endpoint, script, mailbox, consumption):
-    assert endpoint.mailboxes.on("c") == [mailbox]
-    assert mailbox.incarnation == script.definition.incarnation
+def test_it_is_entered_once_and_leaves_once(endpoint, script, inbox, consumption):
+    assert endpoint.mailboxes.on("c") == [inbox]
+    assert inbox.incarnation == script.definition.incarnation
     (asked,) = script.of(Subscribe)
-    assert (asked.channel, asked.subscription, asked.incarnation, asked.turn) == ("c", mailbox.number, 3, 0)
+    assert (asked.channel, asked.subscription, asked.incarnation, asked.turn) == ("c", inbox.number, 3, 0)
     consumption.close()
     assert consumption.closed
-    assert mailbox.closed
-    assert script.of(Unsubscribe) == [Unsubscribe("c", mailbox.number, mailbox.totals())]
+    assert inbox.closed
+    assert script.of(Unsubscribe) == [Unsubscribe("c", inbox.number, inbox.totals())]
     consumption.close()
     assert script.kinds == [Subscribe, Unsubscribe]
 
 
 @pytest.mark.parametrize("what", ["refused", "late", "its log"])
-def test_of_one_that_fails_nothing_stays(endpoint, script, mailbox, monkeypatch, what):
+def test_of_one_that_fails_nothing_stays(endpoint, script, inbox, monkeypatch, what):
     how: dict[str, Any] = {}
     definition = script.definition
     if what == "refused":
@@ -82,10 +81,10 @@ def test_of_one_that_fails_nothing_stays(endpoint, script, mailbox, monkeypatch,
         definition.options["retain"] = {}
         monkeypatch.setattr("echannel_ray.retained.reader.LogReader.begin", lambda *_: 1 / 0)
     with pytest.raises((errors.ServiceNotGranted, TimeoutError, ZeroDivisionError)):
-        consume(endpoint, definition, mailbox, None, **how)
-    assert script.of(Unsubscribe) == [Unsubscribe("c", mailbox.number, {})]
+        consume(endpoint, definition, inbox, None, **how)
+    assert script.of(Unsubscribe) == [Unsubscribe("c", inbox.number, {})]
     assert not endpoint.mailboxes
-    assert mailbox.closed
+    assert inbox.closed
 
 
 def test_logs_are_read_where_there_are_some_and_no_modulator_is_concerned(endpoint, script):
@@ -94,69 +93,68 @@ def test_logs_are_read_where_there_are_some_and_no_modulator_is_concerned(endpoi
     consume(endpoint, script.definition, direct, None)
     consume(endpoint, script.definition, derived, None, parent="key")
     consume(endpoint, script.definition, modulated, None, pair=Pair.of(FIFOModulator(), None, None, None))
-    assert direct.source is not None
-    assert derived.source is modulated.source is None
+    assert [each.supply.reads_logs for each in (direct, derived, modulated)] == [True, False, False]
 
 
-def test_who_reads_logs_leaves_them_before_the_books(script, mailbox, consumption):
-    mailbox.source = Logs(script)
+def test_who_reads_logs_leaves_them_before_the_books(script, inbox, consumption):
+    inbox.supply = Logs(script, inbox)
     consumption.close()
     script.of(Unsubscribe)
     assert script.asked[1:3] == ["stop", "leave"]
     assert script.kinds[3:] == [Unsubscribe]
 
 
-def test_who_can_not_leave_its_logs_leaves_the_books(script, mailbox, consumption):
-    mailbox.source = Logs(script, TimeoutError("no answer"))
+def test_who_can_not_leave_its_logs_leaves_the_books(script, inbox, consumption):
+    inbox.supply = Logs(script, inbox, TimeoutError("no answer"))
     consumption.close()
     assert len(script.of(Unsubscribe)) == 1
 
 
-def test_one_of_a_channel_that_nobody_keeps_closes_all_the_same(script, mailbox, consumption):
+def test_one_of_a_channel_that_nobody_keeps_closes_all_the_same(script, inbox, consumption):
     script.refusals[Unsubscribe] = errors.ChannelDeleted("it was deleted", channel="c")
     consumption.close()
-    assert mailbox.closed
+    assert inbox.closed
 
 
-def test_one_whose_process_has_left_closes_without_a_word(endpoint, script, mailbox, consumption):
+def test_one_whose_process_has_left_closes_without_a_word(endpoint, script, inbox, consumption):
     endpoint.close()
     consumption.close()
-    assert mailbox.closed
+    assert inbox.closed
     assert script.kinds == [Subscribe]
 
 
 # ---- another pair ----
 
 
-def test_another_pair_is_a_higher_turn(script, mailbox, consumption):
+def test_another_pair_is_a_higher_turn(script, inbox, consumption):
     demodulator = Demodulator()
     consumption.reset(FIFOModulator(), demodulator, None, None)
     asked = script.of(Subscribe, 2)[1]
-    assert asked.turn == mailbox.turn == 1
+    assert asked.turn == inbox.version == 1
     assert asked.shipment is not None
-    assert mailbox.demodulators[1] is demodulator
+    assert inbox.demodulators[1] is demodulator
 
 
-def test_a_pair_that_is_refused_leaves_the_old_one(script, mailbox, consumption):
+def test_a_pair_that_is_refused_leaves_the_old_one(script, inbox, consumption):
     script.refusals[Subscribe] = errors.ModulatorRefused("no", reason="no", channel="c")
     with pytest.raises(errors.ModulatorRefused):
         consumption.reset(FIFOModulator(), Demodulator(), None, None)
-    assert mailbox.turn == 0
-    assert 1 not in mailbox.demodulators
+    assert inbox.version == 0
+    assert 1 not in inbox.demodulators
     assert len(script.of(Subscribe)) == 2
 
 
-def test_a_pair_that_takes_too_long_is_taken_back_by_the_old_one(script, mailbox, consumption):
+def test_a_pair_that_takes_too_long_is_taken_back_by_the_old_one(script, inbox, consumption):
     script.held.add(Subscribe)
     with pytest.raises(TimeoutError):
         consumption.reset(FIFOModulator(), None, None, SHORT)
     back = script.of(Subscribe, 3)[2]
     assert (back.turn, back.shipment, back.pair) == (2, None, NO_PAIR.fingerprint)
-    assert mailbox.turn == 2
+    assert inbox.version == 2
 
 
-def test_who_reads_logs_has_no_pair(script, mailbox, consumption):
-    mailbox.source = Logs(script)
+def test_who_reads_logs_has_no_pair(script, inbox, consumption):
+    inbox.supply = Logs(script, inbox)
     with pytest.raises(errors.ModulatorRefused, match="reads the log"):
         consumption.reset(FIFOModulator(), None, None, None)
 
@@ -182,20 +180,20 @@ def test_members_of_a_group_are_compared_by_both_halves():
 
 
 def test_all_leave_together(endpoint, script):
-    mailboxes: list[Any] = [pulled(endpoint) for _ in range(3)]
-    for each in mailboxes:
+    inboxes: list[Any] = [pulled(endpoint) for _ in range(3)]
+    for each in inboxes:
         consume(endpoint, script.definition, each, None)
-    mailboxes[1].source = Logs(script)
-    assert end_all(endpoint, mailboxes, None, are_handled=False)
+    inboxes[1].supply = Logs(script, inboxes[1])
+    assert end_all(endpoint, inboxes, None, are_handled=False)
     assert script.asked[3:5] == ["stop", "leave"]
-    assert {each.subscription for each in script.of(Unsubscribe, 3)} == {each.number for each in mailboxes}
-    assert all(each.closed for each in mailboxes)
+    assert {each.subscription for each in script.of(Unsubscribe, 3)} == {each.number for each in inboxes}
+    assert all(each.closed for each in inboxes)
     assert not endpoint.mailboxes
 
 
 def test_what_has_come_is_handled_first_where_that_is_wanted(endpoint, script):
     seen: list[Any] = []
-    mailbox = FunctionMailbox(endpoint, endpoint.new_subscription(), "c", None, "", seen.append)
-    consume(endpoint, script.definition, mailbox, None)
-    assert end_all(endpoint, [mailbox], None, are_handled=True)
-    assert mailbox.closed
+    inbox = Inbox(endpoint, endpoint.new_subscription(), "c", None, "", partial(FunctionDriver, seen.append))
+    consume(endpoint, script.definition, inbox, None)
+    assert end_all(endpoint, [inbox], None, are_handled=True)
+    assert inbox.closed

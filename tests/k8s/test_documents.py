@@ -1,4 +1,4 @@
-"""What k8s/README.md and docs/operations.md say, against the manifests and docs/design.md."""
+"""What k8s/README.md and docs/operations.md say, against the manifests and docs/design/failures.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def first_column(page, heading):
 
 
 def test_each_failure_of_the_design_is_one_that_operators_read_of():
-    design = first_column((ROOT / "docs/design.md").read_text(), "Failures")
+    design = first_column((ROOT / "docs/design/failures.md").read_text(), "What dies")
     assert "a concentrator" in design
     assert set(design) <= set(first_column(OPERATIONS, "When something fails"))
 

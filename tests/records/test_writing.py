@@ -216,7 +216,9 @@ def test_times_have_the_unit_and_zone_of_their_field():
         ("at", datetime(2024, 1, 1, tzinfo=timezone.utc)),
         ("at", datetime(2024, 1, 1, microsecond=1)),
         ("at", np.datetime64(1, "ms")),
+        ("at", np.datetime64(2**61, "D")),
         ("took", timedelta(microseconds=1)),
+        ("took", np.timedelta64(2**61, "s")),
         ("took", 3),
     ]:
         with pytest.raises(NotSerialisable, match=f"'{field}'"):

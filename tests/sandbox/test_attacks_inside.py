@@ -314,13 +314,10 @@ def abort():
 
 
 def overflow_the_stack():
-    sys.setrecursionlimit(10**9)
-
-    class Deep:
-        def __repr__(self):
-            return repr(self)
-
-    return repr(Deep())
+    nested = iter(())
+    for _ in range(300_000):
+        nested = filter(None, nested)  # C code that calls itself, and that no version of Python counts
+    return list(nested)
 
 
 def close_the_socket():
