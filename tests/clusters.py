@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import random
+import shutil
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import psutil
@@ -15,6 +16,10 @@ import ray
 from ray._private.node import Node
 from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+import echannel_ray as ec
+from echannel_ray.ids import RAY_NAMESPACE, node_number
+from echannel_ray.logs.directory import directory_of
 
 OBJECT_STORE_BYTES = 100 * 1024 * 1024
 
@@ -39,7 +44,7 @@ class LocalCluster:
         try:
             for _ in range(nodes):
                 self.add_node()
-            ray.init(address=self.address, log_to_driver=False)
+            self.join()
         except BaseException:
             self.stop()
             raise
@@ -48,6 +53,10 @@ class LocalCluster:
     def address(self) -> str:
         """For `ray.init` in another process."""
         return str(self._cluster.address)
+
+    def join(self) -> None:
+        """This process is its driver from now on."""
+        ray.init(address=self.address, log_to_driver=False)
 
     def add_node(self) -> Node:
         """One more node, ready for work."""
@@ -58,6 +67,8 @@ class LocalCluster:
             num_cpus=self._cpus,
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=False,
+            # No test sees what Ray's autoscaler does.
+            no_monitor=True,
             env_vars=dict(*self._environments[len(self.nodes) :][:1]),
             **options,
         )
@@ -93,6 +104,45 @@ class LocalCluster:
         finally:
             kill(processes)
             self.nodes.clear()
+
+
+class LastingCluster:
+    """The cluster of two nodes that one module of tests after the other has; it starts when the first asks for it.
+
+    A module gets it without namespaces and without actors of others. It may kill what it made, its own nodes included.
+    """
+
+    def __init__(self) -> None:
+        self._running: LocalCluster | None = None
+
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[LocalCluster]:
+        """This process is its driver meanwhile."""
+        if self._running is None:
+            self._running = LocalCluster(nodes=2, cpus=16)
+        else:
+            self._running.join()
+        try:
+            # Ray may take a node for alive that a module before this one has killed.
+            wait_until(lambda: sum(node["Alive"] for node in ray.nodes()) == 2, timeout=60)
+            yield self._running
+            end_namespaces()
+        finally:
+            ray.shutdown()  # Ray ends the actors that are not detached
+
+    def stop(self) -> None:
+        """End it, if it ever began."""
+        if self._running is not None:
+            self._running.stop()
+
+
+def end_namespaces() -> None:
+    """`shutdown` of all that there are, and no logs on disk for who uses their names again."""
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    for namespace in {each["name"].partition(":")[0] for each in actors if each["namespace"] == RAY_NAMESPACE}:
+        ec.shutdown(namespace)
+        for node in ray.nodes():
+            shutil.rmtree(directory_of(namespace, node_number(node["NodeID"])), ignore_errors=True)
 
 
 def free_port() -> int:

@@ -32,13 +32,32 @@ os.environ.update(
     RAY_AUTH_MODE="disabled",  # a local `ray.init()` would write a token to the home directory
 )
 os.environ.pop("RAY_ADDRESS", None)
+# Spark's machines live for seconds: what compiles for speed, and what collects with several threads, only costs there.
+os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Hundreds of processes import the package: the first of them compiles it for the others.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-from tests.clusters import LocalCluster  # noqa: E402
+from tests.clusters import LastingCluster, LocalCluster  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def lasting() -> Iterator[LastingCluster]:
+    """The cluster that modules share; `two_nodes` is it for one of them."""
+    cluster = LastingCluster()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def two_nodes(lasting: LastingCluster) -> Iterator[LocalCluster]:
+    """The shared cluster, and this process as its driver, until the module ends."""
+    with lasting.joined() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Callable[..., LocalCluster]]:
-    """Call it with `LocalCluster`'s arguments to have a cluster, and this process as its driver, until the module ends.
+    """Call it with `LocalCluster`'s arguments to have a cluster of the module's own, and this process as its driver.
 
     A second call ends the cluster before it: a process is in one at a time.
     """

@@ -22,7 +22,10 @@ ResidentActor = ray.remote(Resident)
 
 @pytest.fixture(scope="module")
 def two_nodes(cluster):
-    return cluster(nodes=2)
+    """Of its own, since one of them is killed. Ray calls a node dead that five looks have missed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_health_check_period_ms", "300")
+        return cluster(nodes=2)
 
 
 def test_listens_on_loopback_only(two_nodes):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,6 @@ from tests.actors.fakes import FakeConcentrator, OtherVersion
 from tests.clusters import LocalCluster, wait_until
 
 ROUNDS = 2
-
-
-@pytest.fixture(scope="module")
-def two_nodes(cluster: Callable[..., LocalCluster]) -> LocalCluster:
-    return cluster(nodes=2)
 
 
 class Space:

@@ -1,4 +1,4 @@
-"""One cluster of two nodes for all tests of the public API, and a few actors that they share."""
+"""The cluster of two nodes for all tests of the public API, and a few actors that they share."""
 
 from __future__ import annotations
 
@@ -12,20 +12,16 @@ import ray
 import echannel_ray as ec
 from tests.api.parties import AsyncPartyActor, Party, PartyActor, ThreadedPartyActor, ask
 from tests.api.quotes import Consume, handled
-from tests.clusters import LocalCluster, on
+from tests.clusters import LastingCluster, LocalCluster, on
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="package")
-def nodes() -> Iterator[LocalCluster]:
-    """The cluster; this process is its driver, in namespace "default"."""
-    running = LocalCluster(nodes=2, cpus=4)
-    try:
+def nodes(lasting: LastingCluster) -> Iterator[LocalCluster]:
+    """The shared cluster; this process is its driver, in namespace "default"."""
+    with lasting.joined() as running:
         yield running
-        ec.shutdown()
-    finally:
-        running.stop()
 
 
 @pytest.fixture(scope="package")

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from typer.testing import CliRunner, Result
 
+import echannel_ray as ec
 from echannel_ray.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -36,10 +37,19 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def inside(*arguments: str) -> Result:
-    """Run a command that looks, in this process, as the driver that it is: others take seconds to join."""
-    with patch("echannel_ray.overview.joining.running_ray", _this_ray):
-        return CliRunner().invoke(app, arguments)
+def inside(*arguments: str, stdin: str = "") -> Result:
+    """Run a command in this process, as the driver that it is, and goes on to be: others take seconds to join."""
+    with (
+        patch("echannel_ray.overview.joining.running_ray", _this_ray),
+        patch("echannel_ray.cli.moving.joined", _this_process),
+    ):
+        return CliRunner().invoke(app, arguments, input=stdin)
+
+
+@contextlib.contextmanager
+def _this_process(namespace: str) -> Iterator[None]:
+    ec.connect(namespace)
+    yield
 
 
 @contextlib.contextmanager

@@ -46,13 +46,13 @@ def test_a_missing_package_is_named_before_anything_starts(no_ray, monkeypatch):
 def test_a_short_run():
     """Of itself it starts and ends a Ray, and keeps nothing."""
     before, kept = own_children(), results()
-    done = echannel("bench", "round_trip", "--json", timeout=110)
+    done = echannel("bench", "subscribe", "--json", timeout=110)
     assert done.returncode == 0, done.stderr
     (document,) = json.loads(done.stdout)
-    assert document["experiment"] == "round_trip"
+    assert document["experiment"] == "subscribe"
     assert document["short"] is True
     assert any(row["ratio"] for row in document["rows"])
-    assert "[1/1] round_trip: How long" in done.stderr
+    assert "[1/1] subscribe: How long" in done.stderr
     assert "took" in done.stderr
     wait_until(lambda: own_children() <= before)
     assert results() == kept

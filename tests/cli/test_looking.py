@@ -57,13 +57,12 @@ class Reader:
 
 
 @pytest.fixture(scope="module")
-def scene(cluster):
+def scene(two_nodes):
     """The address, the first 16 digits of both nodes, and what places an actor on the second."""
-    started = cluster(nodes=2)
     trades = ec.channel("trades", Trade, packing=ec.Packing(degree=64, interval_seconds=0.1))
     ec.channel("kept", retain=ec.Retention(max_bytes=1000, disk=True))
     ec.channel(HOSTILE)
-    worker: Any = ray.remote(Worker).options(**on(started.nodes[1]), num_cpus=0).remote(trades)
+    worker: Any = ray.remote(Worker).options(**on(two_nodes.nodes[1]), num_cpus=0).remote(trades)
     ray.get(worker.count.remote())
     high = trades.derive("price > 6")
     with high.subscribe(modulator=EveryNth(2)) as sampled, trades.producer() as producer:
@@ -71,10 +70,9 @@ def scene(cluster):
         producer.drain()
         assert [sampled.get(timeout=30).price for _ in range(2)] == [7.0, 9.0]
         wait_until(lambda: ray.get(worker.count.remote()) == 10)
-        first, second = started.nodes
-        yield started.address, first.node_id[:16], second.node_id[:16], on(second)
+        first, second = two_nodes.nodes
+        yield two_nodes.address, first.node_id[:16], second.node_id[:16], on(second)
     ray.kill(worker)
-    ec.disconnect()
 
 
 def shown(*arguments):

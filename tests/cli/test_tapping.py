@@ -29,10 +29,8 @@ class Hostile:
 
 
 @pytest.fixture(scope="module")
-def address(cluster):
-    address = cluster().address
-    yield address
-    ec.disconnect()
+def address(two_nodes):
+    return two_nodes.address
 
 
 def reach(channel, taps):

@@ -1,4 +1,4 @@
-"""One cluster of two nodes for all tests of faults; each module has a namespace of its own."""
+"""The cluster of two nodes for all tests of faults; each module has a namespace of its own."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 import echannel_ray as ec
-from tests.clusters import LocalCluster
+from tests.clusters import LastingCluster, LocalCluster
 from tests.faults.scene import Scene
 
 
 @pytest.fixture(scope="package")
-def nodes() -> Iterator[LocalCluster]:
+def nodes(lasting: LastingCluster) -> Iterator[LocalCluster]:
     """Two nodes; the driver is on the first, the head."""
-    running = LocalCluster(nodes=2, cpus=16)
-    yield running
-    running.stop()
+    with lasting.joined() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

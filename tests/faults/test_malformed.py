@@ -32,16 +32,25 @@ SEED = 20240611
 CASES = 600
 
 
+@pytest.fixture(scope="module")
+def flow(scene: Scene) -> Iterator[Any]:
+    """A load in both directions during all tests, of which everything arrives."""
+    lasting = Scene(scene.cluster, scene.namespace)
+    consumers = [lasting.consumer(node, "load") for node in scene.cluster.nodes]
+    loads = {i: lasting.load(node, i, "load") for i, node in enumerate(scene.cluster.nodes, 1)}
+    yield loads, consumers
+    check_all_arrived(loads, consumers, "load")
+    lasting.clear()
+
+
 @pytest.fixture
-def undisturbed(scene: Scene) -> Iterator[Any]:
-    """A load that runs meanwhile, of which everything arrives."""
-    consumers = [scene.consumer(node, "load") for node in scene.cluster.nodes]
-    loads = {i: scene.load(node, i, "load") for i, node in enumerate(scene.cluster.nodes, 1)}
+def undisturbed(scene: Scene, flow: Any) -> Iterator[Any]:
+    """The consumers of that load, which flows before and after the test, by the same parts."""
+    loads, consumers = flow
     seconds_until_flowing(loads, consumers, "load")
     pids = scene.pids()
     yield consumers
     seconds_until_flowing(loads, consumers, "load")
-    check_all_arrived(loads, consumers, "load")
     assert scene.pids() == pids, "a part was restarted"
 
 
@@ -94,6 +103,7 @@ def test_packs_that_make_no_sense_concern_nobody_else(scene: Scene, undisturbed:
     seed = random.Random(SEED)
     intruder = Intruder(scene)
     victims = [ray.get(consumer.endpoint.remote()) for consumer in undisturbed]
+    before = [ray.get(consumer.malformed.remote()) for consumer in undisturbed]
     for _ in range(CASES // 10):
         endpoint = FAKE_ENDPOINT + 0x1000 + seed.randrange(1 << 30)
         data = bytearray(intruder.hello(endpoint=endpoint))
@@ -106,8 +116,8 @@ def test_packs_that_make_no_sense_concern_nobody_else(scene: Scene, undisturbed:
             flags = frames.IS_CHUNK if seed.random() < 0.3 else 0
             data += frames.pack_head(endpoint, 1, number, 0, flags, len(good)) + good
         intruder.send(bytes(data))
-    for consumer in undisturbed:
-        assert ray.get(consumer.malformed.remote()) > 0, "the case did not reach it"
+    for consumer, count in zip(undisturbed, before, strict=True):
+        assert ray.get(consumer.malformed.remote()) > count, "the case did not reach it"
         assert ray.get(consumer.faults.remote("load")) == []
 
 

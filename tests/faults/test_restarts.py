@@ -57,7 +57,7 @@ def test_nothing_is_lost_doubled_or_reordered_and_service_is_back(scene: Scene, 
     members = [scene.consumer(node, "shared", group="members") for node in (first, second)]
     for consumer in consumers:
         ray.get(consumer.subscribe.remote("delivered"))
-    loads = {i: scene.load(node, i, "events") for i, node in enumerate((first, second), 1)}
+    loads = {i: scene.load(node, i, "events", pause_seconds=0.005) for i, node in enumerate((first, second), 1)}
     shared = {3: scene.load(second, 3, "shared", burst=5)}
     channel = ec.channel("events", namespace=scene.namespace)
     seconds_until_flowing(loads, consumers, "events")

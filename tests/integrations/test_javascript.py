@@ -14,6 +14,7 @@ import echannel_ray as ec
 from echannel_ray.gateway.endpoint import Endpoint
 from echannel_ray.gateway.identity import new_token
 from tests.api.parties import SOON, Inbox, Party, ask
+from tests.clusters import LocalCluster
 from tests.integrations.javascript import MISSING, PROTOCOL, Node, installed
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {' and '.join(MISSING)}")
@@ -32,10 +33,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def endpoint(cluster: Any) -> Iterator[Endpoint]:
-    cluster(nodes=1)
-    yield ec.connect("javascript").gateway(derive=("*",))
-    ec.shutdown("javascript")
+def endpoint(two_nodes: LocalCluster) -> Endpoint:
+    return ec.connect("javascript").gateway(derive=("*",))
 
 
 @pytest.fixture(scope="module")

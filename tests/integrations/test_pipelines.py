@@ -18,8 +18,8 @@ pytestmark = [
 ]
 
 
-def test_the_examples_of_the_guide(tmp_path):
-    done = run_examples((ROOT / "docs" / "spark.md").read_text(), tmp_path, timeout=300)
+def test_the_examples_of_the_guide(two_nodes, tmp_path):
+    done = run_examples((ROOT / "docs" / "spark.md").read_text(), tmp_path, timeout=300, address=two_nodes.address)
     assert "10000 rows came, in ['id', 'half', 'name']" in done.stdout
     assert "10000 rows read back, half of them 2499.75" in done.stdout
 

@@ -18,11 +18,9 @@ class ClusterGateway:
 
 
 @pytest.fixture(scope="module")
-def session(spark, cluster):  # Spark first: forking its JVM takes a process with few threads
-    cluster()
+def session(spark, two_nodes):  # Spark first: forking its JVM takes a process with few threads
     with ec.connect() as session:
         yield session
-    ec.shutdown()
 
 
 @pytest.fixture

@@ -63,8 +63,7 @@ def test_a_wrong_call_is_told_on_standard_error(monkeypatch, capsys, no_ray, arg
     assert capsys.readouterr().err.startswith(said)
 
 
-def test_channels_and_the_gateway_are_there_also_when_it_runs_again(tmp_path, cluster):
-    cluster()
+def test_channels_and_the_gateway_are_there_also_when_it_runs_again(tmp_path, two_nodes):
     ports = free_port(), free_port()
     plan = {
         "namespace": "planned",

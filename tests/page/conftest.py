@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,15 +16,14 @@ NAMESPACE = "page"
 
 
 @pytest.fixture(scope="module")
-def scene(cluster: Callable[..., LocalCluster]) -> Iterator[Scene]:
+def scene(two_nodes: LocalCluster) -> Iterator[Scene]:
     """Two nodes, and who takes part."""
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("chromium and chromium-driver are not installed")
-    staged = Scene(cluster(nodes=2, cpus=16), NAMESPACE)
+    staged = Scene(two_nodes, NAMESPACE)
     ec.connect(NAMESPACE)
     yield staged
     staged.clear()
-    ec.shutdown(NAMESPACE)
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,9 @@ def redis(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def pods(redis: str) -> Iterator[Pods]:
-    running = Pods({"RAY_gcs_rpc_server_reconnect_timeout_s": "60"}, {"RAY_REDIS_ADDRESS": redis})
+    # A head calls the former one dead when five looks have missed it.
+    heads = {"RAY_REDIS_ADDRESS": redis, "RAY_health_check_period_ms": "500"}
+    running = Pods({"RAY_gcs_rpc_server_reconnect_timeout_s": "60"}, heads)
     try:
         yield running
     finally:

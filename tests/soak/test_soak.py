@@ -53,7 +53,9 @@ class Soak:
         first, second = scene.cluster.nodes
         # Before anybody publishes: they are to get everything.
         self.consumers = [scene.consumer(node, channel) for channel in ("small", "large") for node in (first, second)]
-        self.small = {number: scene.load(node, number, "small") for number, node in ((1, first), (2, second))}
+        self.small = {
+            number: scene.load(node, number, "small", pause_seconds=0.005) for number, node in ((1, first), (2, second))
+        }
         self.large = {
             number: scene.load(node, number, "large", burst=1, pause_seconds=0.2, size_bytes=700_000)
             for number, node in ((3, first), (4, second))
