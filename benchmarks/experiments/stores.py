@@ -16,7 +16,7 @@ from echannel_ray.benchmarks import extras
 from echannel_ray.benchmarks.baselines.stores import Appending, Lmdb, Rocks, WriteAhead
 from echannel_ray.benchmarks.harness.rows import Row, skipped
 from echannel_ray.benchmarks.harness.samples import Measure, Plan, interleave
-from echannel_ray.formats.events import PLAIN
+from echannel_ray.core.kinds import PLAIN
 from echannel_ray.logs.entries import Bounds, NewEntry
 from echannel_ray.logs.store import Store
 

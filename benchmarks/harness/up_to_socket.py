@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from echannel_ray.core.kinds import as_wire, typed
+from echannel_ray.core.kinds import BLOCK, as_wire, typed
 from echannel_ray.core.messages import Consumer, Definition
 from echannel_ray.core.sending import Sender
-from echannel_ray.formats.events import BLOCK
 from echannel_ray.formats.packs import decode_body, encode_body
 from echannel_ray.records import known
 from echannel_ray.records.reading import Reader

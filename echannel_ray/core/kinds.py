@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from echannel_ray.core.gathering import Columns, Pack
 
-# How an event stands in a pack; `formats.events` makes and reads all but the gap. DATA is plain data that a sandbox has
-# made; a NOTICE is an encoded error, which is told in its place in the order.
-# A RECORD is one record of a typed channel; a BLOCK is many, and stands for all events of its run. Inside a process,
-# their kinds have the token of their format above the lowest byte.
-PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE, RECORD, BLOCK = 0, 1, 2, 3, 4, 5, 6, 7
-TOKEN_BYTES = 8
+# An object that msgpack has a form for; pickle protocol 5; the same with the large buffers behind it.
+PLAIN: Final = 0
+PICKLED: Final = 1
+BUFFERS: Final = 2
+# No event: the number of the last of some that were dropped on purpose, in the place where they would have been.
+GAP: Final = 3
+# Plain data, as `formats.plain` writes it: what a sandbox emits travels so, since a pickle of its making would run code
+# in whoever reads it.
+DATA: Final = 4
+# No event: an error that a modulator's consumers are told, in the place where what it would have emitted is missing.
+NOTICE: Final = 5
+# Of a typed channel: one record, and many in one piece, which stand for all events of their run. Into what they are
+# decoded depends on who reads them. Inside a process, their kinds have the token of their format above the lowest byte.
+RECORD: Final = 6
+BLOCK: Final = 7
+TOKEN_BYTES: Final = 8
 
 
 def typed(kind: int, token: int) -> int:

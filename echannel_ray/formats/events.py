@@ -24,22 +24,9 @@ import pickle
 from collections.abc import Callable
 from typing import Any, Final
 
+from echannel_ray.core.kinds import BUFFERS, DATA, GAP, NOTICE, PICKLED, PLAIN
 from echannel_ray.formats import buffers, by_value, plain
 from echannel_ray.formats.refusals import refusal
-
-PLAIN: Final = 0
-PICKLED: Final = 1
-BUFFERS: Final = 2
-# No event: the number of the last of some that were dropped on purpose, in the place where they would have been.
-GAP: Final = 3
-# Plain data, as `formats.plain` writes it: what a sandbox emits travels so, since a pickle of its making would run code
-# in whoever reads it.
-DATA: Final = 4
-# No event: an error that a modulator's consumers are told, in the place where what it would have emitted is missing.
-NOTICE: Final = 5
-# Of a typed channel: one record, and many in one piece. Into what they are decoded depends on who reads them.
-RECORD: Final = 6
-BLOCK: Final = 7
 
 # What a waiting event costs besides its bytes (object header, slots in lists): windows count it, so that a flood of
 # empty events is bounded too. The hot path of a producer adds it to len(event) itself.

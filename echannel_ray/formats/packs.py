@@ -18,14 +18,14 @@ import msgspec
 
 from echannel_ray.core.frames import Buffer
 from echannel_ray.core.gathering import Columns
-from echannel_ray.formats.events import BLOCK, BUFFERS, DATA, GAP, NOTICE, PICKLED, PLAIN, RECORD, decode
+from echannel_ray.core.kinds import BLOCK, BUFFERS, DATA, GAP, NOTICE, PICKLED, PLAIN, RECORD, TOKEN_BYTES
+from echannel_ray.formats.events import decode
 
 _NOT_NEGATIVE = Annotated[int, msgspec.Meta(ge=0)]
 _POSITIVE = Annotated[int, msgspec.Meta(ge=1)]
 _ALL_KINDS: Final = bytes((PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE, RECORD, BLOCK))
 _TYPED: Final = frozenset({RECORD, BLOCK})
 _BIN_HEAD: Final = struct.Struct(">BI")
-_TOKEN_BYTES: Final = 8
 _BYTES: Final = frozenset({bytes, memoryview})
 _MIN_SEGMENT_BYTES: Final = 4096  # below, to copy is cheaper than to have one more piece
 # Packs of events that are larger than this on average are not put together: they are kept, and written, in pieces.
@@ -228,14 +228,14 @@ def _check_typed(body: PackBody) -> None:
     if not len(body.streams) == len(body.firsts) == len(body.marks) == len(counts):
         raise MalformedPack("the runs of a pack don't match")
     _check_kinds(kinds, body.events)
-    if len(body.tokens) != _TOKEN_BYTES * len(counts):
+    if len(body.tokens) != TOKEN_BYTES * len(counts):
         raise MalformedPack("a pack has typed events, and not as many tokens of formats as runs")
     kinds = kinds * entries if len(kinds) == 1 else kinds
     at = 0
     for i, count in enumerate(counts):
         if at >= entries:
             raise MalformedPack("a pack has runs without events")
-        has_token = any(body.tokens[i * _TOKEN_BYTES : (i + 1) * _TOKEN_BYTES])
+        has_token = any(body.tokens[i * TOKEN_BYTES : (i + 1) * TOKEN_BYTES])
         step = 1 if kinds[at] == BLOCK else count
         if has_token != (kinds[at] in _TYPED) or len(set(kinds[at : at + step])) != 1:
             raise MalformedPack("a run of a pack has events of several kinds, or a format that doesn't match them")

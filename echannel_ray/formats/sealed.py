@@ -6,8 +6,9 @@ import pickletools
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from echannel_ray.core.kinds import BUFFERS, DATA, NOTICE, PICKLED
 from echannel_ray.formats import pickled_data, plain
-from echannel_ray.formats.events import BUFFERS, DATA, NOTICE, PICKLED, Notice, decode
+from echannel_ray.formats.events import Notice, decode
 from echannel_ray.formats.packs import PackBody, decode_events
 
 _SEALED: Final = frozenset({PICKLED, BUFFERS, DATA})

@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from echannel_ray import errors
-from echannel_ray.core.kinds import token_of, wire_kind
+from echannel_ray.core.kinds import DATA, token_of, wire_kind
 from echannel_ray.formats import plain
-from echannel_ray.formats.events import DATA, OVERHEAD_BYTES, encode
+from echannel_ray.formats.events import OVERHEAD_BYTES, encode
 from echannel_ray.gateway.inward import inward
 from echannel_ray.logs.entries import NewEntry
 from echannel_ray.runtime.typed import Encoded, RecordEncoder

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from echannel_ray.core.kinds import BLOCK, Block, typed
-from echannel_ray.formats.events import PLAIN, RECORD
+from echannel_ray.core.kinds import BLOCK, PLAIN, RECORD, Block, typed
 from echannel_ray.formats.packs import MalformedPack, PackBody
 from echannel_ray.formats.sealed import ORDINARY, Decoding
 from echannel_ray.logs.entries import FILE, Entry

@@ -19,10 +19,10 @@ from functools import partial
 from typing import Any, Final
 
 from echannel_ray import errors
-from echannel_ray.core.kinds import BLOCK, wire_kind
+from echannel_ray.core.kinds import BLOCK, BUFFERS, wire_kind
 from echannel_ray.core.messages import LogAddress, Membership, OpenLog
 from echannel_ray.core.windows import DROP_LONGEST_WAITING, LOG, REFUSE, WAIT, Blocker, holds_up, on_full
-from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES
+from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.retained import calls
 from echannel_ray.retained.backlog import Backlog, Sent
 from echannel_ray.runtime.calls import Call, Nobody

@@ -16,11 +16,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.core.kinds import token_of, wire_kind
+from echannel_ray.core.kinds import BLOCK, BUFFERS, token_of, wire_kind
 from echannel_ray.core.messages import Derived, ModulatorGone
 from echannel_ray.core.streams import BY_MODULATOR, BY_TIMER
 from echannel_ray.core.windows import holds_up, plain_have_room
-from echannel_ray.formats.events import BLOCK, BUFFERS, OVERHEAD_BYTES, decode, encode
+from echannel_ray.formats.events import OVERHEAD_BYTES, decode, encode
 from echannel_ray.runtime.crew import TICK_SECONDS, Errand
 from echannel_ray.runtime.deliveries import Emission
 from echannel_ray.runtime.local_source import NOTHING

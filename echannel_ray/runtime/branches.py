@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
 from echannel_ray.core import windows
-from echannel_ray.core.kinds import token_of
+from echannel_ray.core.kinds import BUFFERS, PLAIN, token_of
 from echannel_ray.core.messages import REPLAY, Consumer, Derived, Membership
 from echannel_ray.core.windows import DROP_LONGEST_WAITING, DROP_THIS, MODULATOR
-from echannel_ray.formats.events import BUFFERS, OVERHEAD_BYTES, PLAIN
+from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.runtime.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk, Host
 from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.inline import InlineHost

@@ -9,8 +9,8 @@ from itertools import compress
 from typing import Any
 
 from echannel_ray import errors
-from echannel_ray.core.kinds import token_of, typed, wire_kind
-from echannel_ray.formats.events import BLOCK, OVERHEAD_BYTES, RECORD
+from echannel_ray.core.kinds import BLOCK, RECORD, token_of, typed, wire_kind
+from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.compiling import quick_switches
 from echannel_ray.programs.engine import Engine, Trapped

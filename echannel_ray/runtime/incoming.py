@@ -14,8 +14,8 @@ from echannel_ray.core import frames
 from echannel_ray.core.flows import FlowReceiver
 from echannel_ray.core.frames import PACK
 from echannel_ray.core.framing import Framer
+from echannel_ray.core.kinds import RECORD
 from echannel_ray.core.messages import Membership, NodeDrains, StatsWanted
-from echannel_ray.formats.events import RECORD
 from echannel_ray.formats.packs import Undecodable, decode_body
 from echannel_ray.runtime.trouble import PECULIAR
 from echannel_ray.transport import wire

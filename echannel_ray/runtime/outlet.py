@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.core.chunking import Large
 from echannel_ray.core.frames import CHUNK_BYTES
+from echannel_ray.core.kinds import BUFFERS, NOTICE, PICKLED
 from echannel_ray.core.lags import lag_of_groups, stream_name
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.packing import Packing
-from echannel_ray.formats.events import BUFFERS, NOTICE, OVERHEAD_BYTES, PICKLED
+from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.local_source import LocalSource, hand_over, hand_over_block
 

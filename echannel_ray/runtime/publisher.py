@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.core.kinds import wire_kind
+from echannel_ray.core.kinds import PICKLED, PLAIN, RECORD, wire_kind
 from echannel_ray.core.lags import ends_of
 from echannel_ray.core.messages import KeptLog, Membership, UnregisterProducer
 from echannel_ray.core.packing import Packing
 from echannel_ray.core.streams import NEVER
 from echannel_ray.core.windows import Blocker, refuses
-from echannel_ray.formats.events import OVERHEAD_BYTES, PICKLED, PLAIN, RECORD, encode
+from echannel_ray.formats.events import OVERHEAD_BYTES, encode
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.runtime.branch import Chunk
 from echannel_ray.runtime.branches import Branches

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.core.kinds import Block, token_of, typed, wire_kind
+from echannel_ray.core.kinds import BLOCK, RECORD, Block, token_of, typed, wire_kind
 from echannel_ray.core.messages import Definition
 from echannel_ray.formats.buffers import is_frozen
-from echannel_ray.formats.events import BLOCK, OVERHEAD_BYTES, RECORD, encode
+from echannel_ray.formats.events import OVERHEAD_BYTES, encode
 from echannel_ray.records import known
 from echannel_ray.records.reading import Reader
 from echannel_ray.records.sources import part_of_block

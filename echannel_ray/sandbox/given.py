@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import Any, Final
 
-from echannel_ray.formats.events import DATA, OVERHEAD_BYTES
+from echannel_ray.core.kinds import DATA
+from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.sandbox.messages import Outcome, Violation
 
 # What an event that is held costs at least, so that a flood of empty ones is bounded too.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from echannel_ray.core.kinds import BUFFERS
 from echannel_ray.formats import plain
-from echannel_ray.formats.events import BUFFERS
 from echannel_ray.sandbox.area import AREA_BYTES, Area, Progress, sealed_copy
 from echannel_ray.sandbox.calls import take_apart
 from echannel_ray.sandbox.hearing import Hearing

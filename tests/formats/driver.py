@@ -10,8 +10,9 @@ import pydantic
 import pytest
 import ray
 
+from echannel_ray.core.kinds import BUFFERS
 from echannel_ray.errors import NotSerialisable
-from echannel_ray.formats.events import BUFFERS, decode, encode
+from echannel_ray.formats.events import decode, encode
 
 FACTOR = 10
 

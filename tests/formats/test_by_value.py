@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from echannel_ray.core.kinds import PICKLED
 from echannel_ray.errors import NotSerialisable
 from echannel_ray.formats import by_value
-from echannel_ray.formats.events import PICKLED, decode, encode
+from echannel_ray.formats.events import decode, encode
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echannel_ray.formats.events import BUFFERS, MIN_BUFFER_BYTES, OVERHEAD_BYTES, PICKLED, PLAIN, decode, encode
+from echannel_ray.core.kinds import BUFFERS, PICKLED, PLAIN
+from echannel_ray.formats.events import MIN_BUFFER_BYTES, OVERHEAD_BYTES, decode, encode
 from echannel_ray.formats.packs import decode_body, decode_events, encode_body
 from tests.formats import shapes
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from echannel_ray.formats.events import BLOCK, BUFFERS, GAP, PICKLED, PLAIN, RECORD, encode
+from echannel_ray.core.kinds import BLOCK, BUFFERS, GAP, PICKLED, PLAIN, RECORD
+from echannel_ray.formats.events import encode
 from echannel_ray.formats.packs import (
     MalformedPack,
     PackBody,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from echannel_ray.core.kinds import BUFFERS, PICKLED
 from echannel_ray.formats import events, pickled_data
-from echannel_ray.formats.events import BUFFERS, PICKLED
 from echannel_ray.formats.plain import NotPlain
 from echannel_ray.formats.sealed import Sealed, sealed
 

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from echannel_ray import errors
-from echannel_ray.core.kinds import BLOCK, RECORD
-from echannel_ray.formats.events import PICKLED
+from echannel_ray.core.kinds import BLOCK, PICKLED, RECORD
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter
 from echannel_ray.logs.entries import FILE, Chosen, Entry, Missing, NewEntry, Place
 from echannel_ray.logs.files import Files, entries_of_file, file_entry

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from echannel_ray.core.kinds import BLOCK, typed
-from echannel_ray.formats.events import PICKLED, PLAIN
+from echannel_ray.core.kinds import BLOCK, PICKLED, PLAIN, typed
 from echannel_ray.retained import calls
 from echannel_ray.retained.backlog import Backlog
 
