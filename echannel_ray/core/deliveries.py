@@ -12,9 +12,12 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from echannel_ray.core import frames
+
+if TYPE_CHECKING:
+    from echannel_ray.core.streams import Recipient
 
 PATIENCE_SECONDS = 0.5
 MAX_KEPT_ANSWERS = 16384
@@ -48,39 +51,47 @@ class Deliveries:
     def __init__(self, node: int, endpoint: int) -> None:
         self._node = node
         self._endpoint = endpoint
-        self._next = 1
-        self.awaited: dict[int, Awaited] = {}
+        self._next = 0
+        self.awaited: dict[int, Awaited] = {}  # of which somebody has to answer still
         self._answers: dict[tuple[int, int, int], bytes] = {}  # (endpoint, delivery, subscription)
 
     # ---- at the endpoint that publishes ----
 
     def begin(self) -> Awaited:
         """A delivery that nobody has to answer yet."""
-        awaited = self.awaited[self._next] = Awaited(self._next)
         self._next += 1
-        return awaited
+        return Awaited(self._next)
 
-    def end(self, number: int) -> None:
-        """Nobody waits for it any more."""
-        self.awaited.pop(number, None)
+    def expect(self, awaited: Awaited, recipients: Iterable[Recipient], now: float) -> None:
+        """These have to answer."""
+        for recipient in recipients:
+            awaited.waiting[recipient.endpoint, recipient.subscription] = recipient.node
+        if awaited.waiting:
+            awaited.asked_at = now
+            self.awaited[awaited.number] = awaited
 
     def answered(self, number: int, endpoint: int, subscription: int, outcome: bytes) -> Answered | None:
         """An answer has come; None where nobody waits for it, or it was known."""
         awaited = self.awaited.get(number)
         if awaited is None or awaited.waiting.pop((endpoint, subscription), None) is None:
             return None
+        if not awaited.waiting:
+            del self.awaited[number]
         return Answered(number, endpoint, subscription, outcome)
 
     def endpoint_gone(self, endpoint: int) -> list[Answered]:
         """A process has died: that is the answer of all of its consumers, and nobody will ask for ours."""
         for key in [key for key in self._answers if key[0] == endpoint]:
             del self._answers[key]
-        died = []
-        for number, awaited in self.awaited.items():
-            for who in [who for who in awaited.waiting if who[0] == endpoint]:
-                del awaited.waiting[who]
-                died.append(Answered(number, *who, None))
-        return died
+        died = [(number, who) for number, each in self.awaited.items() for who in each.waiting if who[0] == endpoint]
+        return [self._died(number, *who) for number, who in died]
+
+    def _died(self, number: int, endpoint: int, subscription: int) -> Answered:
+        awaited = self.awaited[number]
+        del awaited.waiting[endpoint, subscription]
+        if not awaited.waiting:
+            del self.awaited[number]
+        return Answered(number, endpoint, subscription, None)
 
     def awaited_endpoints(self) -> set[int]:
         """The processes that have to answer for something."""
@@ -89,7 +100,7 @@ class Deliveries:
     def overdue(self, now: float) -> Iterator[bytes]:
         """The frames that ask for answers which are late."""
         for awaited in self.awaited.values():
-            if awaited.waiting and now - awaited.asked_at > PATIENCE_SECONDS:
+            if now - awaited.asked_at > PATIENCE_SECONDS:
                 awaited.asked_at = now
                 for (endpoint, subscription), node in awaited.waiting.items():
                     fixed = frames.RESULT_WANTED_FIXED.pack(
@@ -117,10 +128,3 @@ class Deliveries:
                 return None  # its handler is at work
             outcome = LET_GO
         return self.answer(node, endpoint, number, subscription, outcome)
-
-
-def expect(awaited: Awaited, who: Iterable[tuple[int, int, int]], now: float) -> None:
-    """These (node, endpoint, subscription) have to answer."""
-    for node, endpoint, subscription in who:
-        awaited.waiting[endpoint, subscription] = node
-    awaited.asked_at = now

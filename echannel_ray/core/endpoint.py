@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from echannel_ray.core import chunking, credit, frames
 from echannel_ray.core.chunking import WaitingPack, WaitingPacks
 from echannel_ray.core.credit import Reception
-from echannel_ray.core.deliveries import Answered, Awaited, Deliveries, expect
+from echannel_ray.core.deliveries import LET_GO, Answered, Awaited, Deliveries
 from echannel_ray.core.flows import FlowReceiver, FlowSender, SentPack
 from echannel_ray.core.frames import CHUNK_BYTES, KEY_BYTES, Buffer
 from echannel_ray.core.gathering import Columns, Gather
@@ -46,7 +46,7 @@ ASK_FOR_CREDIT_SECONDS = 0.25
 NEVER = float("inf")
 _NUMBER_FROM = frames.NUMBER.unpack_from
 
-Encode = Callable[[Columns, int, float], list[Buffer]]  # columns, bytes of their events, seconds that the first waited
+Encode = Callable[[Columns, int, float], list[Buffer]]  # columns, bytes of their events, when the first was gathered
 
 
 # ---- instructions --------------------------------------------------------------------------------------------------
@@ -101,8 +101,10 @@ class EndpointCore:
         """`encode` makes the body of a pack; the offset leads from the clock of `now` to everybody's."""
         self.node = node
         self.endpoint = endpoint
+        self.clock_offset_seconds = clock_offset_seconds
         self.sender = sender = Sender(node, endpoint, clock_offset_seconds)
         self.receiver = Receiver(node, endpoint, ack_bytes)
+        self.to_acknowledge = self.receiver.to_acknowledge  # what `acknowledge_wanted` has to do
         # A pack of which `next_pack` gave the flow was decoded: what is to be handed to which subscription.
         self.pack_received = self.receiver.pack_received
         # What needs nothing but the sender, without a call in between.
@@ -183,16 +185,11 @@ class EndpointCore:
         if flow.received == received_before:
             flow.skipped(size_bytes)
 
-    @property
-    def wants_to_acknowledge(self) -> bool:
-        """Whether `acknowledge_wanted` has something to do."""
-        return bool(self.receiver.to_acknowledge)
-
     def acknowledge_wanted(self) -> None:
         """What was read is taken in: acknowledge what must not wait for a tick."""
-        wanted, self.receiver.to_acknowledge = self.receiver.to_acknowledge, {}
-        for flow in wanted:
+        for flow in self.to_acknowledge:
             self._acknowledge(flow)
+        self.to_acknowledge.clear()
 
     def _acknowledge(self, flow: FlowReceiver) -> None:
         self.out.append(frames.ack(flow.endpoint, flow.flow, flow.acknowledge(), self.node))
@@ -358,7 +355,7 @@ class EndpointCore:
     def deliver(self, awaited: Awaited, stream: SenderStream, sequence: int, now: float) -> list[Recipient]:
         """The event of this number, which was just published, leaves at once. Who gets it, and has to answer."""
         reached = [r for r in stream.recipients.values() if r.route is None or r.was_last_sent(sequence)]
-        expect(awaited, [(r.node, r.endpoint, r.subscription) for r in reached], now)
+        self.deliveries.expect(awaited, reached, now)
         routes = {r.route or stream.route for r in reached}
         for flow in {route.flow for route in routes if route is not None}:
             self.flush(flow, now, awaited.number)
@@ -368,9 +365,7 @@ class EndpointCore:
         """As `deliver`, of an event that was just appended for plain recipients."""
         route = stream.route
         assert route is not None
-        awaited.asked_at = now
-        for recipient in route.recipients:
-            awaited.waiting[recipient.endpoint, recipient.subscription] = recipient.node
+        self.deliveries.expect(awaited, route.recipients, now)
         self.flush(route.flow, now, awaited.number)
 
     # ---- consumers ----
@@ -401,14 +396,17 @@ class EndpointCore:
     def handled(self, reception: Reception, mark: int, delivery: int, outcome: bytes) -> None:
         """A subscription has handled a stream up to `mark`; the last event of it was perhaps a delivered one."""
         if delivery:
-            self.answer(reception, delivery, outcome)
+            stream = reception.stream
+            to = (stream.node, stream.endpoint, delivery)
+            self.out.append(self.deliveries.answer(*to, reception.subscription, outcome))
         if reception.handled(mark):
             self._credit(reception)
 
-    def answer(self, reception: Reception, delivery: int, outcome: bytes) -> None:
-        """A delivered event was handled, failed or let go of."""
+    def release(self, reception: Reception, delivery: int) -> None:
+        """Nobody will handle a delivered event: who waits for it need not."""
         stream = reception.stream
-        self.out.append(self.deliveries.answer(stream.node, stream.endpoint, delivery, reception.subscription, outcome))
+        to = (stream.node, stream.endpoint, delivery)
+        self.out.append(self.deliveries.answer(*to, reception.subscription, LET_GO))
 
     def _credit(self, reception: Reception) -> None:
         stream = reception.stream
@@ -433,27 +431,22 @@ class EndpointCore:
     def flush(self, flow: FlowSender, now: float, delivery: int = 0) -> None:
         """Send what the flow has gathered."""
         gather = self.sender.gathers[flow.number]
-        if not gather:
+        if not (gather.events or gather.control):
             return
-        waited = now - gather.began_at if gather.began_at else 0.0
         if self.sender.new_flows:
             self.declare_new_flows()
         # What a member that died had not handled, say, may be much more than a pack.
         gathered_bytes = gather.gathered_bytes
         is_usual = not gather.has_large and gathered_bytes < 2 * frames.MAX_PACK_BYTES
         self._departed.append((gather, len(gather.events), gathered_bytes, gather.due_by))
+        stamp = (gather.began_at or now) + self.clock_offset_seconds
         columns = gather.take(delivery)
         if not is_usual:
             self._send_in_pieces(flow, columns, now)
             return
-        body = self._encode(columns, gathered_bytes, waited)
+        body = self._encode(columns, gathered_bytes, stamp)
         if flow not in self._waiting or not self._hold(flow, columns, body):
             self._count(flow, columns, self._pack(flow, body, 0, now))
-
-    @property
-    def is_eventful(self) -> bool:
-        """Whether the shell has something to do: say what packs have cost, or carry out instructions."""
-        return bool(self._departed or self.instructions)
 
     def left(self, now: float, seconds: float, seconds_each: float) -> None:
         """To send what has left since the last call took the sending thread so long, and `seconds_each` to write it."""
@@ -484,8 +477,8 @@ class EndpointCore:
         return next_at
 
     def _pack(self, flow: FlowSender, body: list[Buffer], flags: int, now: float) -> int:
-        number = flow.sent(body, flags, now)
         size_bytes = sum(map(len, body))
+        number = flow.sent(body, flags, size_bytes, now)
         head = frames.pack_head(self.endpoint, flow.number, number, 0, flags, size_bytes)
         self.out.extend((head, *body))
         self.packs_sent += 1
@@ -494,13 +487,14 @@ class EndpointCore:
     def _count(self, flow: FlowSender, columns: Columns, size_bytes: int) -> None:
         """For the statistics: each stream's share of a pack."""
         streams = self.sender.gathers[flow.number].stream_of_route
+        crossing_bytes = size_bytes * flow.crossings(self.node)
         if len(columns.streams) == 1:
             stream = streams.get(columns.streams[0])
             if stream is not None:
                 stream.packs += 1
-                stream.bytes_between_nodes += size_bytes * self._crossings(flow)
+                stream.bytes_between_nodes += crossing_bytes
             return
-        share_bytes = size_bytes * self._crossings(flow) // (sum(columns.counts) or 1)
+        share_bytes = crossing_bytes // (sum(columns.counts) or 1)
         for route, count in zip(columns.streams, columns.counts, strict=True):
             stream = streams.get(route)
             if stream is not None:
@@ -509,22 +503,18 @@ class EndpointCore:
             if stream is not None:
                 stream.packs += 1
 
-    def _crossings(self, flow: FlowSender) -> int:
-        """To how many other nodes its packs go."""
-        return len(flow.members) - (self.node in flow.members)
-
     def _send_in_pieces(self, flow: FlowSender, columns: Columns, now: float) -> None:
         waiting = self._waiting.setdefault(flow, WaitingPacks())
         for piece in chunking.pieces(columns):
             if isinstance(piece, Columns):
-                body = self._encode(piece, 0, 0.0)
+                body = self._encode(piece, 0, now + self.clock_offset_seconds)
                 if not self._hold(flow, piece, body):
                     self._pack(flow, body, 0, now)
             else:
                 stream = piece.large.stream
                 for chunk in piece.chunks(self._chunk_bytes):
                     waiting.add(WaitingPack(chunk, frames.IS_CHUNK, {stream}, {stream.number}))
-                stream.bytes_between_nodes += piece.large.total_bytes * self._crossings(flow)
+                stream.bytes_between_nodes += piece.large.total_bytes * flow.crossings(self.node)
         self._pump(flow, now)
 
     def _hold(self, flow: FlowSender, columns: Columns, body: list[Buffer]) -> bool:
@@ -598,7 +588,7 @@ class EndpointCore:
     def is_waiting(self) -> bool:
         """Whether something that was sent has not been answered: then time matters even if nothing comes in."""
         return (
-            any(awaited.waiting for awaited in self.deliveries.awaited.values())
+            bool(self.deliveries.awaited)
             or any(flow.kept for flow in self.sender.flows.values())
             or any(credit.is_awaited(stream) for stream in self.sender.streams.values())
         )

@@ -31,11 +31,11 @@ class SentPack:
 
     __slots__ = ("body", "flags", "number", "size_bytes")
 
-    def __init__(self, number: int, flags: int, body: Sequence[Buffer]) -> None:
+    def __init__(self, number: int, flags: int, body: Sequence[Buffer], size_bytes: int) -> None:
         self.number = number
         self.flags = flags
         self.body = body
-        self.size_bytes = sum(len(piece) for piece in body)
+        self.size_bytes = size_bytes
 
 
 class FlowSender:
@@ -66,15 +66,18 @@ class FlowSender:
         """Everybody has the packs up to this one."""
         return min(self.acked.values(), default=self.last_sent)
 
-    def sent(self, body: Sequence[Buffer], flags: int, now: float) -> int:
+    def crossings(self, node: int) -> int:
+        """To how many nodes besides this one its packs go."""
+        return len(self.members) - (node in self.members)
+
+    def sent(self, body: Sequence[Buffer], flags: int, size_bytes: int, now: float) -> int:
         """A pack is about to leave: the number it gets. It is kept until acknowledged."""
         self.last_sent += 1
         if self.members:
             if not self.kept:
                 self._rearm(now)
-            pack = SentPack(self.last_sent, flags, body)
-            self.kept.append(pack)
-            self.kept_bytes += pack.size_bytes
+            self.kept.append(SentPack(self.last_sent, flags, body, size_bytes))
+            self.kept_bytes += size_bytes
         return self.last_sent
 
     def acknowledged(self, node: int, number: int, now: float) -> None:

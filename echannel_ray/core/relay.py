@@ -184,17 +184,15 @@ class Relay:
                 passes, links = False, ()
             if links is not run_links and links != run_links:
                 if run_links:
-                    self._send_on(run_links, view[run_start:run_stop])
+                    data = view[run_start:run_stop]
+                    self.outbox += [(each, data) for each in run_links]
                 run_links, run_start = links, start - HEADER_BYTES
             run_stop = stop
             if not passes and not self.received(link, kind, flags, view[start:stop]):
                 yield found
         if run_links:
-            self._send_on(run_links, view[run_start:run_stop])
-
-    def _send_on(self, links: tuple[Link, ...], data: memoryview) -> None:
-        for link in links:
-            self.outbox.append((link, data))
+            data = view[run_start:run_stop]
+            self.outbox += [(each, data) for each in run_links]
 
     def _links_to_addressee(self, link: Link, kind: int, view: memoryview, start: int) -> tuple[Link, ...]:
         """The link on which an addressed frame goes on."""

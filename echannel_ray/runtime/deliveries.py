@@ -159,7 +159,6 @@ class PendingDelivery(Waiter):
     def _check(self) -> None:
         if not self.awaited.waiting and self._local <= 0 and not self.done:
             self._endpoint.deliveries.pop(self.number, None)
-            self._endpoint.core.deliveries.end(self.number)
             self.set()
             for callback in self._callbacks:
                 callback()

@@ -16,7 +16,7 @@ from echannel_ray import errors
 from echannel_ray.core import frames
 from echannel_ray.core.counting import add_up
 from echannel_ray.core.credit import Reception
-from echannel_ray.core.deliveries import LET_GO, Answered
+from echannel_ray.core.deliveries import Answered
 from echannel_ray.core.endpoint import (
     LOOK_SECONDS,
     NEVER,
@@ -27,8 +27,6 @@ from echannel_ray.core.endpoint import (
     LargeEventLeft,
     PathRestored,
 )
-from echannel_ray.core.frames import Buffer
-from echannel_ray.core.gathering import Columns
 from echannel_ray.core.messages import (
     MAX_SHIPPED_BYTES,
     Definition,
@@ -87,7 +85,7 @@ class Endpoint:
         self.lock = threading.Lock()
         self.room = Bell(self.lock)  # publishers and drains wait here for credit and acknowledgements
         self.write_lock = threading.Lock()
-        self.core = EndpointCore(node, self.id, _encode_pack, clock_offset_seconds=time.time() - time.monotonic())
+        self.core = EndpointCore(node, self.id, encode_pack, clock_offset_seconds=time.time() - time.monotonic())
         self.outgoing = Outgoing(self)
         self.incoming = Incoming(self)
         self.requests = Requests(self)
@@ -309,6 +307,7 @@ class Endpoint:
             busy |= self._flush_due(now)
             if now >= self._due_late:
                 self._due_late = now + _ABSORB_LATE_SECONDS
+                self.core.clock_offset_seconds = time.time() - now  # somebody may have set the clock
                 for publisher in self.publishers.values():
                     publisher.absorb()
             busy |= self.core.tick(now)
@@ -446,7 +445,7 @@ class Endpoint:
     def release(self, reception: Reception, delivery: int) -> None:
         """A delivered event was discarded."""
         with self.lock:
-            self.core.answer(reception, delivery, LET_GO)
+            self.core.release(reception, delivery)
         self.outgoing.write()
 
     # ---- what mailboxes report ----
@@ -585,10 +584,6 @@ _CARRY_OUT: dict[type[Any], Callable[[Endpoint, Any], None]] = {
     EndpointGone: Endpoint._endpoint_gone,
     PathRestored: Endpoint._path_restored,
 }
-
-
-def _encode_pack(columns: Columns, gathered_bytes: int, waited_seconds: float) -> list[Buffer]:
-    return encode_pack(columns, gathered_bytes, time.time() - waited_seconds)
 
 
 def _report(mailboxes: list[Inbox], error: errors.EChannelError) -> None:

@@ -318,7 +318,7 @@ class Hub:
 
     def _readable(self, link: HubLink) -> None:
         for _ in range(_READS_PER_TURN):
-            have = link.framer.begin(self._buffer)
+            have = link.framer.begin(self._buffer) if link.framer.rest else 0
             received = link.connection.recv_into(self._view[have:])
             if received is None:
                 return

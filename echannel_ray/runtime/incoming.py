@@ -86,7 +86,7 @@ class Incoming:
             if self._framer.needed_bytes > len(self._buffer):
                 self._buffer = bytearray(self._framer.needed_bytes + _BUFFER_BYTES)
                 self._view = memoryview(self._buffer)
-            have = self._framer.begin(self._buffer)
+            have = self._framer.begin(self._buffer) if self._framer.rest else 0
             received = connection.recv_into(self._view[have:] if have else self._view)
             if received is None:
                 self._expects_more = False
@@ -105,7 +105,7 @@ class Incoming:
             return False
         endpoint = self._endpoint
         endpoint.heard_at = time.monotonic()
-        if self._core.wants_to_acknowledge:
+        if self._core.to_acknowledge:
             with endpoint.lock:
                 self._core.acknowledge_wanted()
         return True
@@ -199,10 +199,9 @@ class Incoming:
                 handler(self, flags, body)
                 return
             with endpoint.lock:
-                began = time.monotonic()
-                self._core.frame(kind, flags, body, began)
-                if self._core.is_eventful:
-                    endpoint.outgoing.sent(began)
+                self._core.frame(kind, flags, body, time.monotonic())
+                if self._core.instructions:
+                    endpoint.carry_out()
         except Exception:
             # Relays pass on what they can't judge; the link has not lost its place, so the next frame is read.
             self.malformed += 1

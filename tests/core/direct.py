@@ -49,7 +49,7 @@ class Bench:
         for number, gather in self.sender.gathers.items():
             while gather:
                 flow = self.sender.flows[number]
-                packs.append((flow, flow.sent([b"x"], 0, 0.0), gather.take()))
+                packs.append((flow, flow.sent([b"x"], 0, 1, 0.0), gather.take()))
         return packs
 
     def arrive(self, *packs: tuple[FlowSender, int, Columns]) -> list[Delivered]:

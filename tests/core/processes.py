@@ -56,9 +56,9 @@ class Process:
         self._is_performing = False
         self._asking: set[int] = set()  # streams for which somebody has asked a moment ago
 
-    def _encode(self, columns: Columns, gathered_bytes: int, waited_seconds: float) -> list[frames.Buffer]:
-        assert waited_seconds >= 0
-        return encode_pack(columns, gathered_bytes, self.network.now - waited_seconds)
+    def _encode(self, columns: Columns, gathered_bytes: int, stamp: float) -> list[frames.Buffer]:
+        assert stamp <= self.network.now
+        return encode_pack(columns, gathered_bytes, stamp)
 
     # ---- the link ----
 
@@ -94,8 +94,6 @@ class Process:
                 awaited = [each for each in published.delivered.values() if each.number == instruction.delivery]
                 for each in awaited:
                     published.answers.setdefault(each.number, []).append(instruction)
-                    if not each.waiting:
-                        self.core.deliveries.end(each.number)
         for published in [*self.published.values()]:
             self.pump(published)
 
@@ -165,8 +163,6 @@ class Process:
             self.core.deliver(awaited, published.stream, sequence, self.network.now)
         published.delivered[published.last] = awaited
         published.expected[awaited.number] = len(awaited.waiting)
-        if not awaited.waiting:
-            self.core.deliveries.end(awaited.number)
 
     def _wait_for_room(self, stream: SenderStream) -> None:
         """Ask, and ask again a while later: a report may be lost."""
@@ -285,7 +281,7 @@ class Process:
         subscription.closed = True
         for each in subscription.queue:
             if each.delivery:
-                self.core.answer(each.source, each.delivery, b"\0")
+                self.core.release(each.source, each.delivery)
         self.core.subscription_closed(subscription.number)
         self.perform()
 

@@ -33,8 +33,8 @@ class Pair:
         self.got: list[Delivered] = []
         self.version = 0
 
-    def _encode(self, columns, gathered_bytes, waited_seconds):
-        return encode_pack(columns, gathered_bytes, 0.0)
+    def _encode(self, columns, gathered_bytes, stamp):
+        return encode_pack(columns, gathered_bytes, stamp)
 
     def stream(self, channel: str, *consumers: Consumer) -> SenderStream:
         stream = self.producer.open_stream(channel, BLOCK, 10 * LARGE_BYTES)
@@ -87,7 +87,7 @@ class Pair:
             self.acknowledge()
 
     def texts(self, subscription: int) -> list[bytes]:
-        return [event for each in self.got if each.reception.subscription == subscription for event in each.events]
+        return [event for each in self.got if each.source.subscription == subscription for event in each.events]
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_a_member_is_given_events_again_in_one_order_with_what_it_has(pair: Pair
     assert [each.first for each in pair.got] == given
     assert pair.texts(20)[-1] == lost
     for each in pair.got:
-        pair.consumer.handled(each.reception, each.mark, 0, b"")
+        pair.consumer.handled(each.source, each.mark, 0, b"")
     pair.producer.ask_for_credit(stream)
     pair.exchange_all()
     assert not member.sent

@@ -19,7 +19,7 @@ def flow():
 
 def send(flow: FlowSender, count: int, now: float = 0.0) -> None:
     for _ in range(count):
-        flow.sent([b"abc", b"de"], 0, now)
+        flow.sent([b"abc", b"de"], 0, 5, now)
 
 
 def test_packs_are_numbered_and_kept(flow: FlowSender) -> None:

@@ -58,11 +58,8 @@ def test_a_concentrator_closes_the_link(ends: tuple[socket.socket, socket.socket
 @pytest.mark.parametrize("illegal", ILLEGAL.values(), ids=ILLEGAL)
 def test_an_endpoint_asks_for_another_link(ends: tuple[socket.socket, socket.socket], illegal: bytes) -> None:
     ours, theirs = ends
-    core = EndpointCore(1, 7, lambda columns, gathered_bytes, waited_seconds: [])
-    outgoing = SimpleNamespace(sent=lambda began: None)
-    endpoint: Any = SimpleNamespace(
-        core=core, decoding=ORDINARY, lock=threading.Lock(), outgoing=outgoing, heard_at=0.0
-    )
+    core = EndpointCore(1, 7, lambda columns, gathered_bytes, stamp: [])
+    endpoint: Any = SimpleNamespace(core=core, decoding=ORDINARY, lock=threading.Lock(), heard_at=0.0)
     incoming = Incoming(endpoint)
     connection = PlainConnection(ours, Peer("unix"))
     theirs.sendall(HEARTBEAT)
