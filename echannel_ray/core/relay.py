@@ -185,14 +185,16 @@ class Relay:
             if links is not run_links and links != run_links:
                 if run_links:
                     data = view[run_start:run_stop]
-                    self.outbox += [(each, data) for each in run_links]
+                    for each in run_links:
+                        self.outbox.append((each, data))
                 run_links, run_start = links, start - HEADER_BYTES
             run_stop = stop
             if not passes and not self.received(link, kind, flags, view[start:stop]):
                 yield found
         if run_links:
             data = view[run_start:run_stop]
-            self.outbox += [(each, data) for each in run_links]
+            for each in run_links:
+                self.outbox.append((each, data))
 
     def _links_to_addressee(self, link: Link, kind: int, view: memoryview, start: int) -> tuple[Link, ...]:
         """The link on which an addressed frame goes on."""
