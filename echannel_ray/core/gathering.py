@@ -258,7 +258,9 @@ class Gather:
 
     def take(self, delivery: int = 0) -> Columns:
         """Everything gathered, which leaves as one pack; the next one begins empty."""
-        self.settle()
+        if self.stream is not None:
+            self._close_run()
+            self.stream = None
         if self._left_before or self._left_now:
             for number in self._left_before:
                 self.stream_of_route.pop(number, None)

@@ -1,9 +1,10 @@
-"""Producers or mailboxes of a process, by their numbers and by their channels: a process may have thousands."""
+"""Producers or inboxes of a process, by their numbers and by their channels: a process may have thousands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, ValuesView
 from typing import Protocol, TypeVar
+
+from typing_extensions import override
 
 
 class OfChannel(Protocol):
@@ -15,42 +16,34 @@ class OfChannel(Protocol):
 T = TypeVar("T", bound=OfChannel)
 
 
-class ByChannel(MutableMapping[int, T]):
-    """A dict that also knows which of its values are on a channel."""
+class ByChannel(dict[int, T]):
+    """A dict that also knows which of its values are on a channel. They come and go one by one."""
 
     def __init__(self) -> None:
-        self._items: dict[int, T] = {}
+        super().__init__()
         self._on: dict[str, dict[int, T]] = {}
 
     def on(self, channel: str) -> list[T]:
         """Those of one channel."""
         return [*self._on.get(channel, {}).values()]
 
-    def __getitem__(self, number: int) -> T:
-        return self._items[number]
-
+    @override
     def __setitem__(self, number: int, item: T) -> None:
-        self._items[number] = item
+        super().__setitem__(number, item)
         self._on.setdefault(item.channel, {})[number] = item
 
+    @override
     def __delitem__(self, number: int) -> None:
-        item = self._items.pop(number)
+        item = self[number]
+        super().__delitem__(number)
         on = self._on[item.channel]
         del on[number]
         if not on:
             del self._on[item.channel]
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    # The mixins' own go through `__getitem__` for each.
-    def get(self, number: int, default: T | None = None) -> T | None:  # type: ignore[override]
-        """See `dict`."""
-        return self._items.get(number, default)
-
-    def values(self) -> ValuesView[T]:
-        """See `dict`."""
-        return self._items.values()
+    @override
+    def pop(self, number: int, default: T | None = None) -> T | None:  # type: ignore[override]
+        item = self.get(number, default)
+        if number in self:
+            del self[number]
+        return item

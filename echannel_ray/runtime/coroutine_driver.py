@@ -99,8 +99,7 @@ class CoroutineDriver(HandlerDriver[_Handler]):
                 if not inbox.queue:
                     self._running = False
                     break
-        inbox.became_idle()
-        inbox.came_to_rest()
+        inbox.emptied()
 
     async def _handle(self, item: Item) -> None:
         inbox = self.inbox

@@ -101,8 +101,7 @@ class FunctionDriver(HandlerDriver[Callable[[Any], Any]]):
                     self._thread = 0
                     self._running = False
                     break
-        inbox.became_idle()
-        inbox.came_to_rest()
+        inbox.emptied()
 
     def _handle_run(self, run: Arrival[Source]) -> None:
         inbox = self.inbox

@@ -399,6 +399,13 @@ class Inbox:
         if self.driver.is_at_rest:
             self.came_to_rest()
 
+    def emptied(self) -> None:
+        """The driver has handled all that there was, and stops."""
+        if self._idle_waiters:
+            self.became_idle()
+        if self._rest_actions:
+            self.came_to_rest()
+
     def came_to_rest(self) -> None:
         """The driver has stopped."""
         while self._rest_actions:
