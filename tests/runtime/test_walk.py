@@ -1,0 +1,56 @@
+"""docs/walk.md: the ways of a small and of a delivered event are those that events take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.walking import Line, functions_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "walk.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def line() -> Line:
+    return Line()
+
+
+def stops(heading: str) -> list[str]:
+    """The first function of each numbered line below a heading."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\d+\. `([^`]+)`", section, re.MULTILINE)
+
+
+def in_order(wanted: list[str], called: list[str]) -> list[str]:
+    """Those that are not called behind the one before."""
+    missing, at = [], 0
+    for each in wanted:
+        behind = called[at:]
+        if each in behind:
+            at += behind.index(each) + 1
+        else:
+            missing.append(each)
+    return missing
+
+
+@pytest.mark.parametrize(
+    ("heading", "act"),
+    [
+        ("A small event", lambda line: line.publish(b"event")),
+        ("An event that is delivered", lambda line: line.deliver(b"event")),
+    ],
+)
+def test_its_stops_are_those_of_the_page(line: Line, heading: str, act: Callable[[Line], object]) -> None:
+    before = len(line.seen)
+    called = functions_of(lambda: act(line))
+    assert line.seen[before:] == [b"event"]
+    wanted = [each for each in stops(heading) if not each.startswith("runtime/crew.py")]
+    assert len(wanted) >= 7
+    assert in_order(wanted, called) == []
+
+
+def test_a_delivered_event_is_answered(line: Line) -> None:
+    assert line.deliver(b"event") == 1
