@@ -14,6 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DAY = timedelta(days=1)
+# What begins now has not begun for OpenSSL, in the first milliseconds of a second: its clock goes by the kernel's ticks.
+MINUTE = timedelta(minutes=1)
 NAME = "echannel.example.svc"
 BOTH = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
 
@@ -47,7 +49,7 @@ class Issuer:
         names: Sequence[str] = (NAME,),
         life: timedelta = 90 * DAY,
         usages: Iterable[x509.ObjectIdentifier] = BOTH,
-        begins: timedelta = timedelta(),
+        begins: timedelta = -MINUTE,
         common_name: str | None = None,
     ) -> Files:
         """A Secret of type kubernetes.io/tls."""
