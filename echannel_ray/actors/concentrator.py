@@ -65,6 +65,8 @@ CONCENTRATOR_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
     **{(state, "drain"): "draining" for state in ("starting", *_REFUSED, "serving", "retiring", "draining")},
     **{("draining", event): "draining" for event in ("joined", "refused", "told")},
     ("draining", "withdraw"): "withdrawn",
+    # What was under way when it began to withdraw; and a drain that comes while it retires does so once more.
+    **{("withdrawn", event): "withdrawn" for event in ("joined", "refused", "told", "withdraw")},
 }
 # What others are told of it.
 _SHOWN: Final = {**dict.fromkeys(_REFUSED, "starting"), "retiring": "serving", "withdrawn": "draining"}
@@ -470,7 +472,7 @@ class Concentrator:
         """End for good, if no endpoint has come meanwhile."""
         import ray
 
-        if self._life.state == "draining":
+        if self._life.state not in ("retiring", "withdrawn"):
             return
         if self._life.state == "retiring":
             if self._relay.endpoints or self._relay.expected:

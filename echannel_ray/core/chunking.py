@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -79,14 +79,16 @@ class WaitingPacks:
 
     def __init__(self) -> None:
         self.packs: deque[WaitingPack] = deque()
+        self._numbers: Counter[int] = Counter()  # how many of them have to do with a stream
 
     def concerns(self, numbers: set[int]) -> bool:
         """Whether something of one of these streams waits."""
-        return any(not pack.numbers.isdisjoint(numbers) for pack in self.packs)
+        return any(number in self._numbers for number in numbers)
 
     def add(self, pack: WaitingPack) -> None:
         """One more pack."""
         self.packs.append(pack)
+        self._numbers.update(pack.numbers)
         for stream in pack.streams:
             stream.chunks += 1
             stream.refresh_limit()
@@ -94,6 +96,10 @@ class WaitingPacks:
     def pop(self) -> tuple[WaitingPack, list[SenderStream]]:
         """The next pack leaves; the streams of which nothing waits any more."""
         pack = self.packs.popleft()
+        for number in pack.numbers:
+            self._numbers[number] -= 1
+            if not self._numbers[number]:
+                del self._numbers[number]
         for stream in pack.streams:
             stream.chunks -= 1
         return pack, sorted((stream for stream in pack.streams if not stream.chunks), key=attrgetter("number"))

@@ -124,6 +124,8 @@ class ReceiverCutovers:
 
     def subscription_closed(self, subscription: int) -> None:
         """Nothing is kept for it."""
+        open_ones = self._receiver.subscriptions
+        self.waiting = {k: each for k, each in self.waiting.items() if any(who[0] in open_ones for who in each.who)}
         self._left = {key: end for key, end in self._left.items() if key[2] != subscription}
 
     def awaited(self, declared: DeclaredRoute, each: list[Any]) -> Trace | None:

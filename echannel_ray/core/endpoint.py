@@ -101,7 +101,6 @@ class EndpointCore:
         """`encode` makes the body of a pack; the offset leads from the clock of `now` to everybody's."""
         self.node = node
         self.endpoint = endpoint
-        self.clock_offset_seconds = clock_offset_seconds
         self.sender = sender = Sender(node, endpoint, clock_offset_seconds)
         self.receiver = Receiver(node, endpoint, ack_bytes)
         self.to_acknowledge = self.receiver.to_acknowledge  # what `acknowledge_wanted` has to do
@@ -116,7 +115,7 @@ class EndpointCore:
         self.deliveries = Deliveries(node, endpoint)
         self.out: deque[Buffer] = deque()
         self.instructions: deque[Instruction] = deque()
-        self._departed: list[
+        self.departed: list[
             tuple[Gather, int, int, Policy | None]
         ] = []  # gather, events, their bytes, what made it due
         self.packs_sent = 0
@@ -438,19 +437,20 @@ class EndpointCore:
         # What a member that died had not handled, say, may be much more than a pack.
         gathered_bytes = gather.gathered_bytes
         is_usual = not gather.has_large and gathered_bytes < 2 * frames.MAX_PACK_BYTES
-        self._departed.append((gather, len(gather.events), gathered_bytes, gather.due_by))
-        stamp = (gather.began_at or now) + self.clock_offset_seconds
+        self.departed.append((gather, len(gather.events), gathered_bytes, gather.due_by))
+        stamp = (gather.began_at or now) + self.sender.clock_offset_seconds
         columns = gather.take(delivery)
         if not is_usual:
             self._send_in_pieces(flow, columns, now)
             return
         body = self._encode(columns, gathered_bytes, stamp)
+        self._count(flow, columns, sum(map(len, body)))
         if flow not in self._waiting or not self._hold(flow, columns, body):
-            self._count(flow, columns, self._pack(flow, body, 0, now))
+            self._pack(flow, body, 0, now)
 
     def left(self, now: float, seconds: float, seconds_each: float) -> None:
         """To send what has left since the last call took the sending thread so long, and `seconds_each` to write it."""
-        departed = self._departed
+        departed = self.departed
         if departed:
             each_seconds = seconds / len(departed) + seconds_each
             for gather, events, size_bytes, due_by in departed:
@@ -476,13 +476,12 @@ class EndpointCore:
                     next_at = min(next_at, gather.due_at)
         return next_at
 
-    def _pack(self, flow: FlowSender, body: list[Buffer], flags: int, now: float) -> int:
+    def _pack(self, flow: FlowSender, body: list[Buffer], flags: int, now: float) -> None:
         size_bytes = sum(map(len, body))
         number = flow.sent(body, flags, size_bytes, now)
         head = frames.pack_head(self.endpoint, flow.number, number, 0, flags, size_bytes)
         self.out.extend((head, *body))
         self.packs_sent += 1
-        return size_bytes
 
     def _count(self, flow: FlowSender, columns: Columns, size_bytes: int) -> None:
         """For the statistics: each stream's share of a pack."""
@@ -507,7 +506,7 @@ class EndpointCore:
         waiting = self._waiting.setdefault(flow, WaitingPacks())
         for piece in chunking.pieces(columns):
             if isinstance(piece, Columns):
-                body = self._encode(piece, 0, now + self.clock_offset_seconds)
+                body = self._encode(piece, 0, now + self.sender.clock_offset_seconds)
                 if not self._hold(flow, piece, body):
                     self._pack(flow, body, 0, now)
             else:

@@ -254,7 +254,8 @@ class Gather:
 
     def forget_route(self, number: int) -> None:
         """Its stream goes by another one, when what was gathered has left."""
-        self._left_now.append(number)
+        if number in self.stream_of_route:  # else nothing has gone by it
+            self._left_now.append(number)
 
     def take(self, delivery: int = 0) -> Columns:
         """Everything gathered, which leaves as one pack; the next one begins empty."""

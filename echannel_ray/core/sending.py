@@ -50,7 +50,7 @@ class Sender:
     def __init__(self, node: int, endpoint: int, clock_offset_seconds: float = 0.0) -> None:
         self.node = node
         self.endpoint = endpoint
-        self._clock_offset_seconds = clock_offset_seconds  # from the clock of `now` to everybody's
+        self.clock_offset_seconds = clock_offset_seconds  # from the clock of `now` to everybody's
         self.streams: dict[int, SenderStream] = {}
         self.flows: dict[int, FlowSender] = {}
         self.gathers: dict[int, Gather] = {}  # by flow number
@@ -73,7 +73,7 @@ class Sender:
     ) -> SenderStream:
         """A producer was made."""
         number = self._next_stream
-        stream = SenderStream(number, channel, overflow, window_bytes, packing, self._clock_offset_seconds)
+        stream = SenderStream(number, channel, overflow, window_bytes, packing, lambda: self.clock_offset_seconds)
         self.streams[stream.number] = stream
         self._next_stream += 1
         return stream

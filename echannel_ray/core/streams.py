@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -157,7 +157,7 @@ class SenderStream:
         overflow: str,
         window_bytes: int,
         packing: Packing = Packing(),  # noqa: B008 (it is frozen)
-        clock_offset_seconds: float = 0.0,
+        clock_offset_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.number = number
         self.channel = channel
@@ -221,7 +221,7 @@ class SenderStream:
         """When its packs leave on one of its links."""
         found = self._policies.get(gather)
         if found is None:
-            found = self._policies[gather] = gather.policy(self.packing, self._clock_offset_seconds)
+            found = self._policies[gather] = gather.policy(self.packing, self._clock_offset_seconds())
         return found
 
     def links(self) -> Iterator[tuple[Route, Policy]]:

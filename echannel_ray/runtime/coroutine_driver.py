@@ -11,7 +11,6 @@ from typing import Any
 from typing_extensions import override
 
 from echannel_ray.core.arrivals import Arrival, Source
-from echannel_ray.core.kinds import token_of
 from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.runtime.driver import HandlerDriver
@@ -145,7 +144,7 @@ class CoroutineDriver(HandlerDriver[_Handler]):
     async def _read(self, run: Arrival[Source]) -> tuple[Sequence[Any], int]:
         """What the handler gets; where that takes asking for a format, the loop goes on meanwhile."""
         records = self.inbox.records
-        if not token_of(run.kind) or records is None or records.knows(run.kind):
+        if run.kind <= 0xFF or records is None or records.knows(run.kind):
             return self.inbox.read(run)
         return await in_thread(lambda: self.inbox.read(run))
 

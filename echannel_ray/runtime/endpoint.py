@@ -307,7 +307,7 @@ class Endpoint:
             busy |= self._flush_due(now)
             if now >= self._due_late:
                 self._due_late = now + _ABSORB_LATE_SECONDS
-                self.core.clock_offset_seconds = time.time() - now  # somebody may have set the clock
+                self.core.sender.clock_offset_seconds = time.time() - now  # somebody may have set the clock
                 for publisher in self.publishers.values():
                     publisher.absorb()
             busy |= self.core.tick(now)

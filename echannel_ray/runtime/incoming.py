@@ -159,10 +159,14 @@ class Incoming:
             if pack.kinds and not PECULIAR.isdisjoint(map(type, pack.events)):
                 endpoint.peculiar_seen = True
             with endpoint.lock:
+                if flow.received != received_before:
+                    return  # decoding gave way to another thread, which has read on
                 for each in core.pack_received(flow, pack, len(data)):
                     mailbox = endpoint.mailboxes.get(each.source.subscription)
                     if mailbox is not None:
                         mailbox.offer(each)
+                    elif each.delivery:  # it is being closed
+                        core.release(each.source, each.delivery)
         except Exception as error:  # whatever is wrong with it concerns this sender alone, not who reads
             self.malformed += 1
             logger.error("a pack from endpoint %016x is malformed and was skipped: %r", flow.endpoint, error)
@@ -188,6 +192,8 @@ class Incoming:
                     # Chunks carry no time; this one is late by the event's own transfer.
                     is_gap = bool(each.gap_last)
                     mailbox.offer(each if is_gap else each._replace(events=[event], published_at=time.time()))
+                elif each.delivery:
+                    self._core.release(each.source, each.delivery)
 
     # ---- everything else ----
 
@@ -199,9 +205,10 @@ class Incoming:
                 handler(self, flags, body)
                 return
             with endpoint.lock:
-                self._core.frame(kind, flags, body, time.monotonic())
-                if self._core.instructions:
-                    endpoint.carry_out()
+                began = time.monotonic()
+                self._core.frame(kind, flags, body, began)
+                if self._core.instructions or self._core.departed:
+                    endpoint.outgoing.sent(began)
         except Exception:
             # Relays pass on what they can't judge; the link has not lost its place, so the next frame is read.
             self.malformed += 1

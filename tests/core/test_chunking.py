@@ -170,3 +170,25 @@ def test_a_member_is_given_events_again_in_one_order_with_what_it_has(pair: Pair
     pair.producer.ask_for_credit(stream)
     pair.exchange_all()
     assert not member.sent
+
+
+def test_what_is_held_is_counted_as_what_leaves_at_once(pair: Pair) -> None:
+    large = pair.stream("a", Consumer(NODE, CONSUMER, 20, None))
+    other = pair.stream("b", Consumer(NODE, CONSUMER, 21, None))
+    pair.publish_large(large, b"a large event")
+    pair.producer.flush_all(NOW)
+    pair.publish(other, b"b1")
+    pair.producer.close_stream(large)  # which is said in the pack of the other one
+    pair.producer.flush_all(NOW)
+    assert other.chunks
+    assert other.packs == 1
+    pair.exchange_all()
+    assert pair.texts(21) == [b"b1"]
+
+
+def test_routes_that_nothing_has_gone_by_leave_nothing(pair: Pair) -> None:
+    pair.stream("a", Consumer(NODE, CONSUMER, 20, None))  # whose flow stays
+    for _ in range(100):
+        pair.producer.close_stream(pair.stream("b", Consumer(NODE, CONSUMER, 20, None)))
+    (gather,) = pair.producer.sender.gathers.values()
+    assert not gather._left_now

@@ -48,3 +48,9 @@ def test_an_error_tells_how_it_came_to_that_and_survives_pickling() -> None:
     assert error.story == ["close (open to shut)", "open (shut to open)", "close (open to shut)"]
     assert str(error) == str(raised.value)
     assert "close (open to shut)" in str(error)
+
+
+@pytest.mark.parametrize("event", ["joined", "refused", "told", "withdraw"])
+def test_what_comes_late_changes_nothing_for_a_concentrator_that_has_withdrawn(event: str) -> None:
+    """It may have been asked to leave its node while it joined, or while it retired."""
+    assert next_state(CONCENTRATOR_TRANSITIONS, "it", "withdrawn", event) == "withdrawn"

@@ -376,6 +376,23 @@ class TestCoroutines:
         assert endpoint.handled == [(30, b"")]
         assert (inbox.counters.failed, inbox.counters.handled) == (1, 2)
 
+    def test_objects_of_this_process_need_no_thread_to_be_read(self, endpoint, monkeypatch):
+        """Also on a typed channel, where records of a format that is not known yet do."""
+        monkeypatch.setattr("echannel_ray.runtime.coroutine_driver.in_thread", lambda action: 1 / 0)
+        loop = asyncio.new_event_loop()
+
+        async def handler(event: Any) -> None:
+            pass
+
+        drive = partial(CoroutineDriver, handler, loop)
+        inbox = Inbox(endpoint, 1, "a", None, "", drive)
+        records: Any = SimpleNamespace(knows=lambda kind: False)
+        inbox.records = records
+        run = Arrival(LocalSource(PRODUCER, inbox, 0), 1, ["an object"], 0, 0, False, 0, kind=AS_GIVEN)
+        driver: Any = inbox.driver
+        assert loop.run_until_complete(driver._read(run)) == (["an object"], 1)
+        loop.close()
+
     def test_a_task_that_is_cancelled_is_at_rest(self, endpoint):
         async def body(inbox: Inbox, seen: list[Any]) -> None:
             offer_local(inbox, "wait")

@@ -52,5 +52,20 @@ def test_its_stops_are_those_of_the_page(line: Line, heading: str, act: Callable
     assert in_order(wanted, called) == []
 
 
+@pytest.mark.parametrize(
+    ("row", "act"),
+    [
+        ("a small event,", lambda line: line.publish(b"event")),
+        ("an event that is delivered", lambda line: line.deliver(b"event")),
+    ],
+)
+def test_the_page_has_counted_well(line: Line, row: str, act: Callable[[Line], object]) -> None:
+    called = {*functions_of(lambda: act(line))}
+    files = {each.partition(":")[0] for each in called}
+    found = re.search(rf"^\| {row}.*\| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
+    assert found is not None
+    assert (len(called), len(files)) == (int(found[1]), int(found[2]))
+
+
 def test_a_delivered_event_is_answered(line: Line) -> None:
     assert line.deliver(b"event") == 1

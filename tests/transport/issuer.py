@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DAY = timedelta(days=1)
-# What begins now has not begun for OpenSSL, in the first milliseconds of a second: its clock goes by the kernel's ticks.
+# What begins now has not begun for OpenSSL in the first milliseconds of a second: its clock goes by the kernel's ticks.
 MINUTE = timedelta(minutes=1)
 NAME = "echannel.example.svc"
 BOTH = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
