@@ -6,6 +6,7 @@ What a large event holds back has no place in a flow yet when somebody begins to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 from echannel_ray.core.flows import FlowSender
 from echannel_ray.core.streams import Recipient, SenderStream
@@ -33,9 +34,9 @@ class DrainPoint:
         }
 
     @property
-    def flows(self) -> set[FlowSender]:
-        """Those that carry events of these streams."""
-        return {flow for stream in self._streams for flow in stream.flows}
+    def flows(self) -> list[FlowSender]:
+        """Those that carry events of these streams, the same in every run."""
+        return sorted({flow for stream in self._streams for flow in stream.flows}, key=attrgetter("number"))
 
     @property
     def streams_that_need_credit(self) -> list[SenderStream]:

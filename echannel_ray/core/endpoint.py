@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from echannel_ray.core import chunking, credit, frames
@@ -356,7 +357,7 @@ class EndpointCore:
         reached = [r for r in stream.recipients.values() if r.route is None or r.was_last_sent(sequence)]
         self.deliveries.expect(awaited, reached, now)
         routes = {r.route or stream.route for r in reached}
-        for flow in {route.flow for route in routes if route is not None}:
+        for flow in sorted({route.flow for route in routes if route is not None}, key=attrgetter("number")):
             self.flush(flow, now, awaited.number)
         return reached
 

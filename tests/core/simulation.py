@@ -10,6 +10,7 @@ from functools import partial
 from echannel_ray.core.framing import Framer
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.relay import Relay
+from echannel_ray.core.windows import BLOCK, RAISE
 from tests.core.network import End, Network
 from tests.core.processes import Process, write
 from tests.core.promises import check_drained
@@ -268,7 +269,11 @@ class World:
         endpoint.dead = True
         self.deaths += 1
         for published in endpoint.published.values():
-            published.killed |= not published.finished
+            # What a policy dropped last is told when the producer closes, and may be lost with a process that dies.
+            is_said = published.stream.overflow in (BLOCK, RAISE) or not any(
+                flow.kept for flow in endpoint.core.sender.flows.values()
+            )
+            published.killed |= not (published.finished and is_said)
         for subscription in endpoint.subscriptions.values():
             subscription.dead = True
         self.network.after(0.05 + 0.4 * self.rng.random(), self._deregister, endpoint)
