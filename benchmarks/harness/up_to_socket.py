@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from echannel_ray.core.endpoint import EndpointCore
 from echannel_ray.core.kinds import BLOCK, as_wire, typed
 from echannel_ray.core.messages import Consumer, Definition
-from echannel_ray.core.sending import Sender
-from echannel_ray.formats.packs import decode_body, encode_body
+from echannel_ray.formats.packs import decode_body, encode_body, encode_pack
 from echannel_ray.records import known
 from echannel_ray.records.reading import Reader
 from echannel_ray.records.writing import format_of
-from echannel_ray.runtime.outgoing import Outgoing
 from echannel_ray.runtime.typed import RecordEncoder
 from echannel_ray.schemas import types
 from echannel_ray.schemas.schema import Format
@@ -30,27 +29,26 @@ class Sending:
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         definition = Definition("records", types.describe(dtype), {}, formats=known.listed(format_of(dtype)))
-        sender = Sender(HERE, HERE)
-        self._stream = sender.open_stream("records", "block", 1 << 62)
-        sender.membership_changed(self._stream, (1, 1), [Consumer(ELSEWHERE, ELSEWHERE, 1, None)])
-        endpoint: Any = SimpleNamespace(id=HERE, node=HERE, sender=sender)
+        self._core = EndpointCore(HERE, HERE, encode_pack)
+        self._stream = self._core.open_stream("records", "block", 1 << 62)
+        self._core.members_changed(self._stream, (1, 1), [Consumer(ELSEWHERE, ELSEWHERE, 1, None)])
+        endpoint: Any = SimpleNamespace(id=HERE, node=HERE, core=self._core)
         self._encoder = RecordEncoder(endpoint, definition, dtype, validate=False)
-        self._outgoing = Outgoing(endpoint)
         self.encode = self._encoder.encode  # of one record: what a pack is filled with
 
     def seconds(self, array: Any, count: int) -> float:
         """Of publishing the array, so often."""
-        stream, outgoing, blocks = self._stream, self._outgoing, self._encoder.blocks
+        stream, core, blocks = self._stream, self._core, self._encoder.blocks
         route: Any = stream.route
         began = time.perf_counter()
         for _ in range(count):
             for kind, data, records in blocks(array) or ():
-                stream.published_bytes += len(data)
-                route.gather.add_block(stream, kind, data, records)
-                outgoing.flush(route.flow)
+                now = time.monotonic()
+                core.publish_block(stream, kind, data, records, len(data), now)
+                core.left(time.monotonic(), 0.0, 0.0)
         seconds = (time.perf_counter() - began) / count
-        outgoing.clear()
-        route.flow.acknowledged(ELSEWHERE, outgoing.packs_sent, time.monotonic())
+        core.out.clear()
+        route.flow.acknowledged(ELSEWHERE, core.packs_sent, time.monotonic())
         return seconds
 
 

@@ -163,7 +163,7 @@ class Load(Process):
         self._producer: ec.Producer | None = None
 
     def start(
-        self, channel: str, burst: int = 50, pause_seconds: float = 0.01, size_bytes: int = _EVENT_BYTES,
+        self, channel: str, burst: int = 50, pause_seconds: float = 0.005, size_bytes: int = _EVENT_BYTES,
         overflow: str = "block",
     ) -> None:  # fmt: skip
         self._producer = ec.channel(channel).producer(overflow=overflow)
