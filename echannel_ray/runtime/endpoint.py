@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
@@ -532,15 +532,18 @@ class Endpoint:
 
     # ---- what managers push ----
 
-    def membership_pushed(self, membership: Membership) -> None:
-        """The consumers of a channel have changed, or it was deleted; under the lock."""
+    def membership_pushed(self, membership: Membership, unprepared: Collection[Publisher] = ()) -> None:
+        """The consumers of a channel have changed, or it was deleted; under the lock. Those that are `unprepared` lack
+        the modulators of it, and wait for the answer to their own registration.
+        """
         known = self.memberships.get(membership.channel)
         if known is not None and (known.epoch, known.version) >= (membership.epoch, membership.version):
             return
         self.memberships[membership.channel] = membership
         self.flush_all()
         for publisher in self.publishers.on(membership.channel):
-            publisher.apply(membership)
+            if publisher not in unprepared:
+                publisher.apply(membership)
         self.flush_all()
         for mailbox in self.mailboxes.on(membership.channel):
             if membership.deleted or mailbox.incarnation != membership.incarnation:

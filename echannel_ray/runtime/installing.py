@@ -139,7 +139,8 @@ class Installer:
                 publisher.branches.settle()
             hosts: list[Host] = []
             with endpoint.lock:
-                endpoint.membership_pushed(membership)
+                hosting = (each for each in endpoint.publishers.on(membership.channel) if each.hosts_modulators)
+                endpoint.membership_pushed(membership, unprepared={*hosting} - {*publishers})
                 for publisher in publishers:
                     if publisher.stream.version < (membership.epoch, membership.version):
                         publisher.apply(membership)  # made after this membership came

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from echannel_ray import errors
@@ -18,12 +19,16 @@ NODE = 7
 
 
 class Script:
-    """The far end of the link. `refusals` are raised where such a request comes, `held` ones are not answered."""
+    """The far end of the link. `refusals` are raised where such a request comes, `held` ones are not answered. Channels
+    have what is `derived`; `at` such a request something is done before it is answered.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self.asked: list[Any] = []
         self.refusals: dict[type, Exception] = {}
         self.held: set[type] = set()
+        self.derived: tuple[messages.Derived, ...] = ()
+        self.at: dict[type, Callable[[], object]] = {}
         self.definition = messages.Definition("c", None, {}, incarnation=3)
         self._version = 0
         self._endpoint = 0
@@ -76,6 +81,7 @@ class Script:
             self._changed.notify_all()
         if type(message) in self.held:
             return
+        self.at.pop(type(message), int)()
         refusal = self.refusals.get(type(message))
         if isinstance(refusal, errors.EChannelError):
             answer = wire.encode_error(refusal)
@@ -91,17 +97,27 @@ class Script:
                 return messages.Derived(f"{message.handle:040x}", message.parent, message.shipment, self._endpoint)
             case messages.Subscribe():
                 number = message.subscription
-                self._consumers[number] = messages.Consumer(NODE, self._endpoint, number, message.group)
+                consumer = messages.Consumer(NODE, self._endpoint, number, message.group, message.parent)
+                self._consumers[number] = consumer
+                self._version += 1
             case messages.Unsubscribe():
                 self._consumers.pop(message.subscription, None)
                 return None
+            case messages.GetModulator():
+                return self.derived[0]
             case messages.RegisterProducer():
-                pass
+                self._version = max(self._version, 1)
             case _:
                 return None
-        self._version += 1
+        return self.membership()
+
+    def membership(self) -> messages.Membership:
+        """The newest; the code of what is derived has to be asked for."""
+        derived = tuple(replace(each, shipment=replace(each.shipment, code=b"")) for each in self.derived)
         consumers = tuple(self._consumers.values())
-        return messages.Membership("c", 1, self._version, consumers, incarnation=self.definition.incarnation)
+        return messages.Membership(
+            "c", 1, self._version, consumers, incarnation=self.definition.incarnation, derived=derived
+        )
 
 
 def scripted(decide: Callable[[Script], None] = lambda script: None) -> tuple[Endpoint, Script]:

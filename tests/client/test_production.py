@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from echannel_ray import errors
-from echannel_ray.client.production import end_producer, produce
-from echannel_ray.core.messages import RegisterProducer, UnregisterProducer
+from echannel_ray.client.consumption import consume
+from echannel_ray.client.production import end_producer, enter_producer, produce
+from echannel_ray.core.messages import Derived, GetModulator, RegisterProducer, UnregisterProducer
+from echannel_ray.core.packing import Packing
+from echannel_ray.modulation.admission import Admission
+from echannel_ray.modulators import EveryNth
+from echannel_ray.runtime.inbox import Inbox
+from echannel_ray.runtime.publisher import Publisher
+from echannel_ray.runtime.pull_driver import PullDriver
+from echannel_ray.runtime.shipping import ship
 
 
 def test_a_producer_is_entered_and_taken_out_with_its_totals(endpoint, script):
@@ -47,3 +57,25 @@ def test_one_whose_process_has_left_ends_without_a_word(endpoint, script):
     end_producer(publisher)
     assert publisher.stream.closed
     assert UnregisterProducer not in script.kinds
+
+
+def test_one_made_while_modulators_are_made_ready_for_others_has_them_too(endpoint, script):
+    admission = Admission(tiers=("inline",))
+    produce(endpoint, script.definition, None, admission=admission)
+    script.derived = (Derived("key", "", ship(EveryNth(2), "inline"), endpoint.id),)
+    made: list[Publisher] = []
+
+    def make() -> None:
+        made.append(Publisher(endpoint, "c", 3, "block", 1 << 20, Packing(), admission=admission))
+
+    script.at[GetModulator] = make
+    inbox = Inbox(endpoint, endpoint.new_subscription(), "c", None, "", PullDriver)
+    consume(endpoint, script.definition, inbox, None, parent="key")
+    endpoint.installer.install(script.membership())  # behind the other thread, which does so too
+    (publisher,) = made
+    enter_producer(publisher)  # which makes no other version of the membership
+    for number in range(4):
+        assert publisher.publish(number)
+    publisher.drain(20)
+    driver: Any = inbox.driver
+    assert [driver.get(0).event for _ in range(2)] == [0, 2]
