@@ -26,7 +26,6 @@ from echannel_ray.options import Packing, Retention
 from echannel_ray.producer import Producer
 from echannel_ray.records.reading import Reader
 from echannel_ray.records.untyped import UntypedReader
-from echannel_ray.retained.publisher import RetainedPublisher
 from echannel_ray.runtime.coroutine_driver import CoroutineDriver
 from echannel_ray.runtime.driver import Driver
 from echannel_ray.runtime.function_driver import FunctionDriver
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from echannel_ray.event_code import Ecode
     from echannel_ray.models import ChannelStats
     from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.tracing import TracedPublisher
 
 
 def channel(
@@ -177,9 +177,8 @@ class EventChannel:
             admission=admission,
             services=services,
             delegate=delegate,
-            publisher_class=_publisher_class(is_logged=retains(definition) and not derived),
         )
-        return Producer(publisher)
+        return Producer(publisher, _traced(publisher) if switch.is_on else None)
 
     # ---- consuming ----
 
@@ -410,12 +409,10 @@ class EventChannel:
         return self._definition
 
 
-def _publisher_class(is_logged: bool) -> type[Publisher]:
-    if switch.is_on:
-        from echannel_ray.tracing import TracedPublisher, TracedRetainedPublisher
+def _traced(publisher: Publisher) -> TracedPublisher:
+    from echannel_ray.tracing import TracedPublisher
 
-        return TracedRetainedPublisher if is_logged else TracedPublisher
-    return RetainedPublisher if is_logged else Publisher
+    return TracedPublisher(publisher)
 
 
 def _tracer() -> Tracer | None:

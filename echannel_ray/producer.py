@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from echannel_ray.client.production import end_producer
 from echannel_ray.delivery import Delivery
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.owned import OwnedByProcess
 from echannel_ray.runtime.publisher import Publisher
+
+if TYPE_CHECKING:
+    from echannel_ray.tracing import TracedPublisher
 
 
 class Producer(OwnedByProcess):
@@ -21,10 +24,11 @@ class Producer(OwnedByProcess):
 
     _advice = "a producer belongs to its process: pass the channel instead, and call channel.producer() there"
 
-    def __init__(self, publisher: Publisher) -> None:
+    def __init__(self, publisher: Publisher, traced: TracedPublisher | None = None) -> None:
         self._publisher = publisher
+        self._calls = publisher if traced is None else traced
         # In the place of the method of this class: another call for each event would be a third of what one costs.
-        vars(self)["publish"] = publisher.publish
+        vars(self)["publish"] = self._calls.publish
 
     def __repr__(self) -> str:
         publisher = self._publisher
@@ -43,11 +47,11 @@ class Producer(OwnedByProcess):
         else `TimeoutError`) while a consumer's window is full and the policy is "block". On a retained channel: while
         the log has no room.
         """
-        return self._publisher.publish(event, timeout)
+        return self._calls.publish(event, timeout)
 
     async def apublish(self, event: Any, timeout: float | None = None) -> bool:
         """As `publish`, without holding up the event loop. An event is not published by a call that was cancelled."""
-        return await self._publisher.apublish(event, timeout)
+        return await self._calls.apublish(event, timeout)
 
     def publish_many(self, events: Iterable[Any]) -> bool:
         """Publish each of the events, in order; False when the overflow policy dropped one for a consumer.
@@ -55,7 +59,7 @@ class Producer(OwnedByProcess):
         On a typed channel the records of a NumPy structured array or `pyarrow.RecordBatch` travel in blocks: none of
         them becomes an object, and packs are as long as is best for them, whatever the packing degree.
         """
-        return self._publisher.publish_many(events)
+        return self._calls.publish_many(events)
 
     def deliver(self, event: Any, timeout: float | None = None) -> Delivery:
         """Publish the event at once; the result comes when every consumer's handler has returned.
@@ -63,7 +67,7 @@ class Producer(OwnedByProcess):
         Where there is no room for it, this waits as `publish` does (up to `timeout` seconds). In a coroutine the
         delivery waits instead: the event loop goes on.
         """
-        return Delivery(self._publisher.deliver(event, timeout))
+        return Delivery(self._calls.deliver(event, timeout))
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all published so far has been received by every consumer's process (by groups: handled; on a

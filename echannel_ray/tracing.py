@@ -1,6 +1,6 @@
 """Traces by OpenTelemetry's conventions for messaging, in a process where tracing is on.
 
-Producers are of classes of their own, and inboxes have a tracer, so that a process without tracing neither imports this
+Producers call by a `TracedPublisher`, and inboxes have a tracer, so that a process without tracing neither imports this
 nor asks at each event. The context travels as `formats.traced` says; records of typed channels have no place for it.
 """
 
@@ -16,7 +16,6 @@ from opentelemetry.trace import Link, Span, SpanKind
 
 from echannel_ray.errors import NotSerialisable
 from echannel_ray.formats.traced import Traced
-from echannel_ray.retained.publisher import RetainedPublisher
 from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.inbox import Inbox
 from echannel_ray.runtime.message import Message
@@ -59,18 +58,20 @@ def _span(part: Publisher | Inbox, operation: str, kind: str, span_kind: SpanKin
 # ---- producing -----------------------------------------------------------------------------------------------------
 
 
-class _Tracing(Publisher):
-    """A producer each of whose calls is a span, which the events take along."""
+class TracedPublisher:
+    """The calls of a producer where tracing is on: each is a span, which the events take along."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
 
     def publish(self, event: Any, timeout: float | None = None) -> bool:
-        """See `Publisher`."""
-        if type(event) is Traced:  # one of many
-            return super().publish(event, timeout)
+        """Publish inside a span."""
         with self._sending("publish", event) as (traced, _):
-            return super().publish(traced, timeout)
+            return self._publisher.publish(traced, timeout)
 
     def publish_many(self, events: Iterable[Any]) -> bool:
-        """See `Publisher`. It is one span, and all the events take that along."""
+        """Publish each of them inside one span, which all take along."""
+        publisher = self._publisher
         with self._sending("publish", None) as (traced, span):
             count = 0
 
@@ -80,45 +81,38 @@ class _Tracing(Publisher):
                     count += 1
                     yield Traced(event, traced.headers) if type(traced) is Traced else event
 
-            if self.records is None:
+            if publisher.records is None:
                 rows = getattr(events, "to_pylist", None)
-                complete = super().publish_many(counted(rows() if rows is not None else events))
+                complete = publisher.publish_many(counted(rows() if rows is not None else events))
             else:
                 sized: Any = events if hasattr(events, "__len__") else [*events]
                 count = len(sized)
-                complete = super().publish_many(sized)
+                complete = publisher.publish_many(sized)
             span.set_attribute(_COUNT, count)
             return complete
 
     def deliver(self, event: Any, timeout: float | None = None) -> PendingDelivery:
-        """See `Publisher`. The span ends with the call, not with the delivery."""
+        """Deliver inside a span, which ends with the call, not with the delivery."""
         with self._sending("deliver", event) as (traced, _):
-            return super().deliver(traced, timeout)
+            return self._publisher.deliver(traced, timeout)
 
     async def apublish(self, event: Any, timeout: float | None = None) -> bool:
-        """See `Publisher`."""
+        """Publish inside a span."""
         with self._sending("publish", event) as (traced, _):
-            return await super().apublish(traced, timeout)
+            return await self._publisher.apublish(traced, timeout)
 
     @contextmanager
     def _sending(self, operation: str, event: Any) -> Iterator[tuple[Any, Span]]:
-        with _span(self, operation, "send", SpanKind.PRODUCER) as span:
+        publisher = self._publisher
+        with _span(publisher, operation, "send", SpanKind.PRODUCER) as span:
             headers: dict[str, str] = {}
-            if self.records is None:
+            if publisher.records is None:
                 propagate.inject(headers)
             try:
                 yield Traced(event, headers) if headers else event, span
             except NotSerialisable:
-                self.encode(event)  # which says where in the event the trouble is, and not in what it travels in
+                publisher.encode(event)  # which says where in the event the trouble is, and not in what it travels in
                 raise
-
-
-class TracedPublisher(_Tracing, Publisher):
-    """A producer where tracing is on."""
-
-
-class TracedRetainedPublisher(_Tracing, RetainedPublisher):
-    """A producer on a retained channel where tracing is on."""
 
 
 # ---- consuming -----------------------------------------------------------------------------------------------------

@@ -23,14 +23,15 @@ from echannel_ray.logs.entries import Bounds
 from echannel_ray.logs.store import Store
 from echannel_ray.options import DEFAULT_WINDOW_BYTES
 from echannel_ray.retained import calls
+from echannel_ray.retained.derived_feed import DerivedFeed
 from echannel_ray.retained.directory import private_directory
 from echannel_ray.retained.kept import Kept
-from echannel_ray.retained.reissuing import Reissuer
 from echannel_ray.retained.shelf import Shelf
 from echannel_ray.runtime.calls import Answer, Caller
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.definitions import open_channel
 from echannel_ray.runtime.endpoint import Endpoint
+from echannel_ray.runtime.publisher import Publisher
 from echannel_ray.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -132,15 +133,16 @@ class Keeper:
             else:
                 endpoint.crew.submit(Errand(self._deleted, channel, definition.incarnation))
 
-        producer = Reissuer(
-            endpoint, channel, definition.incarnation, "block", DEFAULT_WINDOW_BYTES, Packing(),
-            records=encoder_of(endpoint, definition),
-            kept=KeptLog(store.log, shelf.opened_at), store=store, told=told, settled=shelf.derived_handled,
-        )  # fmt: skip
-        shelf.derives = producer.derives
-        kept = self._kept[channel] = Kept(definition, shelf, producer, path)
+        records = encoder_of(endpoint, definition)
+        publisher = Publisher(
+            endpoint, channel, definition.incarnation, "block", DEFAULT_WINDOW_BYTES, Packing(), records=records
+        )
+        log = KeptLog(store.log, shelf.opened_at)
+        feed = DerivedFeed(store, publisher, log, told, shelf.derived_handled)
+        shelf.derives = feed.derives
+        kept = self._kept[channel] = Kept(definition, shelf, feed, path)
         try:
-            enter_producer(producer)
+            enter_producer(publisher)
         except BaseException:
             del self._kept[channel]
             shelf.close()
@@ -197,7 +199,7 @@ class Keeper:
             kept.path.with_suffix(".json").unlink(missing_ok=True)
 
     def _close(self, kept: Kept) -> None:
-        kept.producer.retire()
+        kept.feed.publisher.retire()
         kept.shelf.close()
 
     @property

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
+from echannel_ray.client.channels import retains
 from echannel_ray.core.messages import Definition, RegisterProducer
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.options import DEFAULT_WINDOW_BYTES, packing_of
-from echannel_ray.retained.publisher import RetainedPublisher
+from echannel_ray.retained.log_sink import LogSink
+from echannel_ray.runtime.consumer_sink import ConsumerSink
 from echannel_ray.runtime.publisher import Publisher
 from echannel_ray.runtime.typed import RecordEncoder
 
@@ -27,10 +30,12 @@ def produce(
     admission: Admission | None = None,
     services: Mapping[Any, Any] | None = None,
     delegate: Callable[[str], Any] | None = None,
-    publisher_class: type[Publisher] = Publisher,
 ) -> Publisher:
-    """A producer of the channel, or of what is derived from it by this key."""
-    publisher = publisher_class(
+    """A producer of the channel, or of what is derived from it by this key. What is published to a channel that retains
+    goes into its log.
+    """
+    to_consumers = partial(ConsumerSink, admission=admission, services=services, delegate=delegate)
+    publisher = Publisher(
         endpoint,
         definition.channel,
         definition.incarnation,
@@ -38,10 +43,8 @@ def produce(
         DEFAULT_WINDOW_BYTES,
         packing_of(definition.options),
         derived,
-        admission,
-        services,
-        delegate,
         records,
+        LogSink if retains(definition) and not derived else to_consumers,
     )
     enter_producer(publisher)
     return publisher
@@ -54,9 +57,10 @@ def enter_producer(publisher: Publisher) -> None:
         publisher.channel, publisher.stream.number, publisher.incarnation, publisher.derived, publisher.log
     )
     try:
+        publisher.enter()
         membership = endpoint.requests.ask(request)
-        if isinstance(publisher, RetainedPublisher):
-            publisher.begin(membership)
+        if isinstance(publisher.sink, LogSink):
+            publisher.sink.begin(membership)
     except BaseException:
         endpoint.requests.tell(publisher.retire())
         raise

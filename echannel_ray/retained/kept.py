@@ -9,18 +9,18 @@ from pathlib import Path
 from echannel_ray.core.messages import Definition
 from echannel_ray.logs.entries import Chosen, Committed, NewEntry
 from echannel_ray.logs.store import Store
-from echannel_ray.retained.reissuing import Reissuer
+from echannel_ray.retained.derived_feed import DerivedFeed
 from echannel_ray.retained.shelf import Shelf
 
 
 class Kept:
     """One per log that is kept here."""
 
-    def __init__(self, definition: Definition, shelf: Shelf, producer: Reissuer, path: Path | None) -> None:
+    def __init__(self, definition: Definition, shelf: Shelf, feed: DerivedFeed, path: Path | None) -> None:
         """`path` is where it is on disk, if it is there."""
         self.definition = definition
         self.shelf = shelf
-        self.producer = producer
+        self.feed = feed
         self.path = path
 
     @property
@@ -41,5 +41,5 @@ class Kept:
         return done
 
     def _count(self, events: int, size_bytes: int) -> None:
-        self.producer.client_events += events
-        self.producer.client_bytes += size_bytes
+        self.feed.client_events += events
+        self.feed.client_bytes += size_bytes

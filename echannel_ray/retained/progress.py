@@ -10,7 +10,7 @@ from echannel_ray.runtime.draining import Drain
 
 if TYPE_CHECKING:
     from echannel_ray.logs.store import Store
-    from echannel_ray.runtime.publisher import Publisher
+    from echannel_ray.runtime.consumer_sink import ConsumerSink
 
 # Kept with the log as a group's position is, under a name that no group of a user's has.
 _NAME: Final = "\0derived-"
@@ -32,9 +32,10 @@ class Progress:
     by modulators, and has been received by the processes of the consumers.
     """
 
-    def __init__(self, publisher: Publisher, store: Store) -> None:
-        self._publisher = publisher
+    def __init__(self, sink: ConsumerSink, store: Store) -> None:
+        self._sink = sink
         self._store = store
+        publisher = sink.publisher
         life = f"{_NAME}{publisher.incarnation}-"
         self._name = f"{life}{publisher.derived}"
         for name in filter(is_progress, store.groups()):
@@ -95,10 +96,10 @@ class Progress:
         self._due_at = time.monotonic() + _NOTE_SECONDS
 
     def _begin_drain(self, at: int) -> None:
-        publisher, endpoint = self._publisher, self._publisher.endpoint
+        sink, endpoint = self._sink, self._sink.endpoint
         with endpoint.lock:
-            publisher.absorb()
-        publisher.branches.advance()
+            sink.absorb()
+        sink.branches.advance()
         until = time.monotonic() + _CALM_SECONDS
         with endpoint.lock:
             while self._modulators_are_busy():
@@ -107,11 +108,11 @@ class Progress:
                     self._due_at = time.monotonic() + _NOTE_SECONDS
                     return
                 endpoint.room.wait(min(left, _LOOK_SECONDS))
-            self._drain, self._drained = Drain(publisher, None), at
+            self._drain, self._drained = Drain(sink, None), at
             self._drain.begin()
 
     def _modulators_are_busy(self) -> bool:
         return any(
             branch.outlet.backlog_bytes or (branch.host is not None and branch.host.waiting)
-            for branch in self._publisher.branches
+            for branch in self._sink.branches
         )

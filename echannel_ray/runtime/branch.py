@@ -30,7 +30,7 @@ from echannel_ray.runtime.weighing import Savings
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.publisher import Publisher
+    from echannel_ray.runtime.consumer_sink import ConsumerSink
 
 # Where a modulator keeps a queue of its own, so much may be under way: what it decides at the last moment is to be of
 # use while consumers are slow.
@@ -133,9 +133,10 @@ class Host:
 class Branch:
     """See above."""
 
-    def __init__(self, publisher: Publisher, derived: Derived, window_bytes: int) -> None:
-        self.publisher = publisher
-        self.endpoint = publisher.endpoint
+    def __init__(self, sink: ConsumerSink, derived: Derived) -> None:
+        self.sink = sink
+        self.publisher = publisher = sink.publisher
+        self.endpoint = sink.endpoint
         self.derived = derived
         self.host: Host | None = None
         self.children: tuple[Branch, ...] = ()
@@ -147,18 +148,13 @@ class Branch:
         self.errors = 0  # that it has made
         self.strikes = 0
         self.error: errors.EChannelError | None = None  # why there is no host
-        self.outlet = Outlet(
-            self.endpoint,
-            publisher.channel,
-            publisher.stream.overflow,
-            window_bytes,
-            publisher.stream.packing,
-            publisher.records.emitted if publisher.records is not None else encode,
-        )
+        source = sink.stream
+        stream = sink.endpoint.core.open_stream(source.channel, source.overflow, source.window_bytes, source.packing)
         # Consumers know its events as those of the producer, wherever they pass.
-        self.outlet.stream.producer = publisher.stream.number
-        self.outlet.name = publisher.name
-        self.outlet.stream.waited_seconds = TICK_SECONDS  # for its modulator
+        stream.producer = source.number
+        stream.waited_seconds = TICK_SECONDS  # for its modulator
+        encoder = sink.records.emitted if sink.records is not None else encode
+        self.outlet = Outlet(sink.endpoint, stream, publisher.name, encoder)
 
     @property
     def is_wanted(self) -> bool:
@@ -237,7 +233,7 @@ class Branch:
         encoded = self._encode(outputs) if are_objects else [(k, payload, _size(payload)) for k, payload in outputs]
         size = sum(each[2] if each is not None else OVERHEAD_BYTES for each in encoded)
         with self.endpoint.lock:
-            has_room = not self.publisher.room.of_outlet(self.outlet, size)
+            has_room = not self.outlet.blockers(size)
             if not has_room:
                 self.events_out += len(encoded)
                 self._weigh(encoded)  # it was not the modulator that kept it from travelling
@@ -396,7 +392,7 @@ class Branch:
         self.errors += 1
         self.strikes += 1
         shipment = self.derived.shipment
-        left = self.publisher.admission.max_restarts - self.strikes
+        left = self.sink.admission.max_restarts - self.strikes
         what = f"modulator {shipment.name} of producer {self.publisher.name} on channel {self.publisher.channel!r}"
         facts = {"channel": self.publisher.channel, "producer": self.publisher.name, "reason": description}
         if left >= 0:

@@ -21,7 +21,7 @@ from echannel_ray.runtime.outlet import Encoded, Outlet
 from echannel_ray.runtime.refusing import refused
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.publisher import Publisher
+    from echannel_ray.runtime.consumer_sink import ConsumerSink
 
 
 def _ecode_host(branch: Branch) -> Host:
@@ -37,9 +37,10 @@ _HOSTS: dict[str, Callable[[Branch], Host]] = {"inline": InlineHost, "isolated":
 class Branches:
     """One per producer; empty for most."""
 
-    def __init__(self, publisher: Publisher) -> None:
-        self._publisher = publisher
-        self._endpoint = publisher.endpoint
+    def __init__(self, sink: ConsumerSink) -> None:
+        self._sink = sink
+        self._publisher = sink.publisher
+        self._endpoint = sink.endpoint
         self._by_key: dict[str, Branch] = {}  # parents before their children
         self._first: tuple[Branch, ...] = ()  # those that get what is published
         self.need_bytes = False
@@ -63,7 +64,7 @@ class Branches:
         """One event was published; False where a policy dropped it for somebody."""
         kind, payload, size = encoded or (PLAIN, None, OVERHEAD_BYTES)
         objects = None if event is NOTHING else [event]
-        on_full = windows.on_full(self._publisher.stream, MODULATOR)
+        on_full = windows.on_full(self._sink.stream, MODULATOR)
         drops = on_full in (DROP_THIS, DROP_LONGEST_WAITING)
         complete = True
         for branch in self._first:
@@ -188,13 +189,12 @@ class Branches:
         return concerned
 
     def _open(self, derived: Derived) -> Branch:
-        publisher = self._publisher
         with self._endpoint.lock:
-            return Branch(publisher, derived, publisher.stream.window_bytes)
+            return Branch(self._sink, derived)
 
     def _install(self, branch: Branch) -> None:
         shipment = branch.derived.shipment
-        admission = self._publisher.admission
+        admission = self._sink.admission
         make = _HOSTS.get(shipment.tier)
         if make is None or shipment.tier not in admission.tiers:
             admitted = ", ".join(admission.tiers) or "none"
@@ -217,7 +217,7 @@ class Branches:
             reason = f"it has {same} modulators of this consumer, the most that it admits"
             raise refused(shipment, branch, f"{reason}: close some, or raise its max_modulators_per_consumer")
         for name in shipment.requires:
-            self._publisher.grants.grant(name)
+            self._sink.grants.grant(name)
         host = make(branch)
         host.install()
         branch.strikes = 0
@@ -236,7 +236,7 @@ class Branches:
         for branch in self._by_key.values():
             branch.children = tuple(children[branch.derived.key])
         self._first = tuple(children[self._publisher.derived])
-        self._publisher.has_branches = bool(self._by_key)
+        self._sink.has_branches = bool(self._by_key)
         tiers = {branch.derived.shipment.tier for branch in self._first}
         self._has_inline, self._has_isolated = "inline" in tiers, "isolated" in tiers
         self.need_bytes = bool(tiers - {"inline"})
@@ -264,7 +264,7 @@ class Branches:
 
     def _outlets(self) -> dict[str, Outlet]:
         outlets = {key: branch.outlet for key, branch in self._by_key.items()}
-        return {self._publisher.derived: self._publisher.outlet, **outlets}
+        return {self._publisher.derived: self._sink.outlet, **outlets}
 
     def apply(self, membership: Membership, version: tuple[int, int], deleted: bool) -> None:
         """The consumers have changed."""

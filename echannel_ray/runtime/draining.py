@@ -10,16 +10,18 @@ from echannel_ray.runtime.room import ASK_AGAIN_SECONDS
 from echannel_ray.runtime.waiting import deadline_of
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.publisher import Publisher
+    from echannel_ray.runtime.consumer_sink import ConsumerSink
+    from echannel_ray.runtime.outlet import Outlet
 
 
 class Drain:
     """One call of `drain`: what it waits for is what had been published when it began."""
 
-    def __init__(self, publisher: Publisher, timeout: float | None) -> None:
-        self._publisher = publisher
-        self._endpoint = publisher.endpoint
-        self._outlets = [publisher.outlet]
+    def __init__(self, sink: ConsumerSink, timeout: float | None) -> None:
+        self._sink = sink
+        self._publisher = sink.publisher
+        self._endpoint = sink.endpoint
+        self._outlets: list[Outlet] = [sink.outlet]
         self._timeout = timeout
         self._deadline = deadline_of(timeout)
 
@@ -27,11 +29,11 @@ class Drain:
         """Wait; `TimeoutError` where it takes too long."""
         endpoint = self._endpoint
         endpoint.crew.step_aside()
-        if self._publisher.branches:
+        if self._sink.branches:
             self._publisher.check_open()
             with endpoint.lock:
-                self._publisher.absorb()
-            if not self._publisher.branches.settle(self._deadline):
+                self._sink.absorb()
+            if not self._sink.branches.settle(self._deadline):
                 raise TimeoutError(
                     f"modulators have not done with all of channel {self._publisher.channel!r} within {self._timeout} s"
                 )
@@ -48,8 +50,8 @@ class Drain:
     def begin(self) -> None:
         """What has gone out until now is what it is about; under the lock."""
         self._publisher.check_open()
-        self._outlets = [*self._publisher.outlets()]
-        self._publisher.absorb()  # what this thread appended at the moment when we were disarmed
+        self._outlets = [*self._sink.outlets()]
+        self._sink.absorb()  # what this thread appended at the moment when we were disarmed
         self._endpoint.flush_all()
         self._point = DrainPoint([outlet.stream for outlet in self._outlets], self._endpoint.is_in_handler_of)
 

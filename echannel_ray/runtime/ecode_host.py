@@ -77,7 +77,7 @@ class EcodeHost(Host):
             raise self._refused("the channel is untyped, and E-code needs a type: create the channel with one")
         self._check_record()
         self._program = self._code.check()
-        limit = self._branch.publisher.admission.max_cost
+        limit = self._branch.sink.admission.max_cost
         if self._program.cost > limit:
             raise self._refused(
                 f"it may take {self._program.cost:,} steps for an event, and the limit (max_cost) is {limit:,}: "
@@ -96,7 +96,7 @@ class EcodeHost(Host):
 
     def _check_record(self) -> None:
         """Whether the type that it was written for is the one that events have here."""
-        parent = self._branch.publisher.branches.host_of(self._branch.derived.parent)
+        parent = self._branch.sink.branches.host_of(self._branch.derived.parent)
         known_record = types.certain_of(self._encoder.definition.type_schema)
         if isinstance(parent, EcodeHost):
             known_record = parent.output_record or parent.input_record

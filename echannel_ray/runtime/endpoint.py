@@ -59,9 +59,11 @@ from echannel_ray.transport.connection import Connection, PlainConnection
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.branch import Branch
+    from echannel_ray.runtime.consumer_sink import ConsumerSink
     from echannel_ray.runtime.inbox import Inbox
     from echannel_ray.runtime.outlet import Outlet
     from echannel_ray.runtime.publisher import Publisher
+    from echannel_ray.runtime.sink import Sink
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +121,7 @@ class Endpoint:
         self.released_handles: deque[Release] = deque()
         self._abandoned: deque[Inbox] = deque()
         self.is_absorbing = False
-        self.armed: dict[Publisher, None] = {}  # those whose events may wait to be absorbed
+        self.armed: dict[ConsumerSink, None] = {}  # those whose events may wait to be absorbed
         self._deleted: list[Inbox] = []  # of channels that were deleted: closed on the next tick, outside the lock
         self._next_subscription = 1
         self._due_late = 0.0
@@ -309,7 +311,7 @@ class Endpoint:
                 self._due_late = now + _ABSORB_LATE_SECONDS
                 self.core.sender.clock_offset_seconds = time.time() - now  # somebody may have set the clock
                 for publisher in self.publishers.values():
-                    publisher.absorb()
+                    publisher.sink.absorb()
             busy |= self.core.tick(now)
             if now >= self._due_calls:
                 self._due_calls = now + LOOK_SECONDS
@@ -363,17 +365,16 @@ class Endpoint:
         absorbed = []
         self.is_absorbing = True  # what all of them have appended leaves together
         try:
-            for publisher in [*self.armed]:
-                if publisher.absorb():
-                    absorbed.append(publisher)
-                    if publisher.has_little():
-                        publisher.disarm()
-                elif not publisher.disarm():
-                    del self.armed[publisher]
+            for sink in [*self.armed]:
+                if sink.absorb():
+                    absorbed.append(sink.stream)
+                    if sink.has_little():
+                        sink.disarm()
+                elif not sink.disarm():
+                    del self.armed[sink]
         finally:
             self.is_absorbing = False
-        for publisher in absorbed:
-            stream = publisher.stream
+        for stream in absorbed:
             route = stream.route
             if route is not None and route.gather and not self.outgoing.see_off(stream, route):
                 # Some of it has waited for a tick already.
@@ -390,8 +391,8 @@ class Endpoint:
 
     def flush_all(self) -> None:
         """Send everything that was gathered, the oldest first: before a stream changes its route."""
-        for publisher in self.armed:
-            publisher.absorb()
+        for sink in self.armed:
+            sink.absorb()
         began = time.monotonic()
         self.core.flush_all(began)
         self.outgoing.sent(began)
@@ -515,7 +516,7 @@ class Endpoint:
             if self.mailboxes.pop(mailbox.number, None) is None:
                 return
             for publisher in self.publishers.values():
-                for outlet in publisher.outlets():
+                for outlet in publisher.sink.outlets():
                     outlet.local = tuple(each for each in outlet.local if each.inbox is not mailbox)
         mailbox.supply.stop()
         mailbox.close()
@@ -532,7 +533,7 @@ class Endpoint:
 
     # ---- what managers push ----
 
-    def membership_pushed(self, membership: Membership, unprepared: Collection[Publisher] = ()) -> None:
+    def membership_pushed(self, membership: Membership, unprepared: Collection[Sink] = ()) -> None:
         """The consumers of a channel have changed, or it was deleted; under the lock. Those that are `unprepared` lack
         the modulators of it, and wait for the answer to their own registration.
         """
@@ -542,7 +543,7 @@ class Endpoint:
         self.memberships[membership.channel] = membership
         self.flush_all()
         for publisher in self.publishers.on(membership.channel):
-            if publisher not in unprepared:
+            if publisher.sink not in unprepared:
                 publisher.apply(membership)
         self.flush_all()
         for mailbox in self.mailboxes.on(membership.channel):
@@ -572,7 +573,7 @@ class Endpoint:
         now = time.monotonic()
         degrees = {}
         for publisher in self.publishers.on(channel):
-            for outlet in publisher.outlets():
+            for outlet in publisher.sink.outlets():
                 for route, policy in outlet.stream.links():
                     nodes = "+".join(f"{node:016x}" for node in sorted(route.flow.members))
                     degrees[f"{self.id:016x}-{route.flow.number} to {nodes}"] = round(policy.typical(now), 1)

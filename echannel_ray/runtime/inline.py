@@ -36,7 +36,7 @@ class InlineHost(Host):
         self._endpoint = branch.endpoint
         self._mutex = branch.mutex
         self._shipment = branch.derived.shipment
-        self._watch = Watch(branch.publisher.admission.max_seconds_per_event, self._left)
+        self._watch = Watch(branch.sink.admission.max_seconds_per_event, self._left)
         self._records: EmittedRecords | None = None  # on a typed channel
         self._links = [CopyInProcess(self, self._endpoint.sharing, ref) for ref in self._shipment.shared]
         self._updates: deque[Callable[[], None]] = deque()
@@ -55,7 +55,7 @@ class InlineHost(Host):
         """Have the modulator ready, or raise."""
         records = self._branch.publisher.records
         if records is not None:
-            is_changed = self._branch.publisher.branches.makes_outputs(self._branch.derived.parent)
+            is_changed = self._branch.sink.branches.makes_outputs(self._branch.derived.parent)
             self._records = EmittedRecords(records, not is_changed)
             self._branch.outlet.encode = self._records.encode
         for link in self._links:
@@ -110,15 +110,15 @@ class InlineHost(Host):
 
     def _call_service(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with self.away():
-            return self._branch.publisher.grants.call_copied(name, method, args, kwargs)
+            return self._branch.sink.grants.call_copied(name, method, args, kwargs)
 
     # ---- the short way of objects ----
 
     def publish(self, event: Any) -> bool:
         """Have the modulator see an event before it is serialised; False where it has to take the long way.
 
-        `direct_room` is looked at under the mutex: who takes the room away (see `Publisher.disarm`) waits for the mutex
-        afterwards, and whoever has something to be done first takes it away.
+        `direct_room` is looked at under the mutex: who takes the room away (see `ConsumerSink.disarm`) waits for the
+        mutex afterwards, and whoever has something to be done first takes it away.
         """
         mutex = self._mutex
         if not mutex.acquire(False):
@@ -262,7 +262,7 @@ class InlineHost(Host):
     def _broken(self, broken: BrokenAt, event: Any) -> None:
         branch = self._branch
         if isinstance(broken.cause, Overran):
-            limit = branch.publisher.admission.max_seconds_per_event
+            limit = branch.sink.admission.max_seconds_per_event
             branch.quarantine(f"it used more than {limit:g} s of CPU time for one event")
         elif branch.failed(str(broken), event):
             try:

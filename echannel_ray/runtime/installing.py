@@ -8,19 +8,19 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from echannel_ray import errors
 from echannel_ray.core import frames
 from echannel_ray.core.messages import Derived, GetModulator, Installed, Membership, Refused
 from echannel_ray.runtime.branch import Host
+from echannel_ray.runtime.consumer_sink import ConsumerSink
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.endpoint import Endpoint
-    from echannel_ray.runtime.publisher import Publisher
 
 logger = logging.getLogger(__name__)
 
@@ -94,20 +94,19 @@ class Installer:
             for publisher in present:
                 publisher.foresee(membership)  # with others, perhaps, that are made for it
             with endpoint.lock:
-                publishers = [
-                    p
-                    for p in endpoint.publishers.on(membership.channel)
-                    if p.stream.version < version and p.hosts_modulators
-                ]
-            problems = {}
-            for publisher in publishers:
-                problems[publisher] = publisher.branches.prepare(membership, self._code_of(membership.channel))
-            hosts = self._cut(membership, publishers)
+                sinks = [each for each in self._hosting(membership.channel) if each.stream.version < version]
+            code_of = self._code_of(membership.channel)
+            problems = {sink: sink.branches.prepare(membership, code_of) for sink in sinks}
+            hosts = self._cut(membership, sinks)
             for host in hosts:
                 endpoint.crew.submit(Errand(host.close))  # nobody has to wait for the end of a process
-            for publisher, of_it in problems.items():
-                publisher.branches.report(of_it, membership)
+            for sink, of_it in problems.items():
+                sink.branches.report(of_it, membership)
             return self._refused(membership)
+
+    def _hosting(self, channel: str) -> list[ConsumerSink]:
+        sinks = (each.sink for each in self._endpoint.publishers.on(channel))
+        return [each for each in sinks if isinstance(each, ConsumerSink) and each.hosts_modulators]
 
     def _refused(self, membership: Membership) -> tuple[Refused, ...]:
         """All that is missing here, also since an earlier membership: its answer may not have been waited for."""
@@ -117,7 +116,7 @@ class Installer:
         return tuple(
             Refused(branch.derived.key, publisher.stream.number, wire.encode_error(branch.error))
             for publisher in publishers
-            for branch in publisher.branches
+            for branch in publisher.sink.branches
             if branch.host is None and branch.error is not None and branch.derived.key in present
         )
 
@@ -128,23 +127,23 @@ class Installer:
 
         return code_of
 
-    def _cut(self, membership: Membership, publishers: Iterable[Publisher]) -> list[Host]:
+    def _cut(self, membership: Membership, sinks: list[ConsumerSink]) -> list[Host]:
         endpoint = self._endpoint
         with contextlib.ExitStack() as stack:
             with endpoint.lock:
-                moving = [publisher for publisher in publishers if publisher.branches.moves(membership)]
-            for publisher in moving:
-                stack.enter_context(publisher.halted())
-            for publisher in moving:
-                publisher.branches.settle()
+                moving = [sink for sink in sinks if sink.branches.moves(membership)]
+            for sink in moving:
+                stack.enter_context(sink.halted())
+            for sink in moving:
+                sink.branches.settle()
             hosts: list[Host] = []
             with endpoint.lock:
-                hosting = (each for each in endpoint.publishers.on(membership.channel) if each.hosts_modulators)
-                endpoint.membership_pushed(membership, unprepared={*hosting} - {*publishers})
-                for publisher in publishers:
-                    if publisher.stream.version < (membership.epoch, membership.version):
-                        publisher.apply(membership)  # made after this membership came
-                    hosts += publisher.branches.ended(membership)
+                unprepared = {*self._hosting(membership.channel)} - {*sinks}
+                endpoint.membership_pushed(membership, unprepared)
+                for sink in sinks:
+                    if sink.stream.version < (membership.epoch, membership.version):
+                        sink.publisher.apply(membership)  # made after this membership came
+                    hosts += sink.branches.ended(membership)
                 endpoint.flush_all()
         endpoint.outgoing.write()
         return hosts

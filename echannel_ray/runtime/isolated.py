@@ -56,9 +56,9 @@ class IsolatedHost(Host):
         for shared in self._shared:
             shared.attach()
         try:
-            self.sandbox = Sandbox(self, self._endpoint.warden, _limits(branch.publisher.admission), shipment.name)
+            self.sandbox = Sandbox(self, self._endpoint.warden, _limits(branch.sink.admission), shipment.name)
             try:
-                granted = {name: branch.publisher.grants.grant(name) for name in shipment.requires}
+                granted = {name: branch.sink.grants.grant(name) for name in shipment.requires}
                 installed = self.sandbox.install(
                     shipment.code,
                     granted,
@@ -299,7 +299,7 @@ class IsolatedHost(Host):
         )
 
     def _call_service(self, service: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = self._branch.publisher.grants.call(service, method, args, kwargs)
+        result = self._branch.sink.grants.call(service, method, args, kwargs)
         plain.encode(result)  # which raises where it is no plain data
         return result
 

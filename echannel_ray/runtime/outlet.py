@@ -13,9 +13,10 @@ from echannel_ray import errors
 from echannel_ray.core.chunking import Large
 from echannel_ray.core.frames import CHUNK_BYTES
 from echannel_ray.core.kinds import BUFFERS, NOTICE, PICKLED
-from echannel_ray.core.lags import lag_of_groups, stream_name
+from echannel_ray.core.lags import lag_of_groups
 from echannel_ray.core.messages import Consumer
-from echannel_ray.core.packing import Packing
+from echannel_ray.core.streams import SenderStream
+from echannel_ray.core.windows import Blocker, blockers
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.local_source import LocalSource, hand_over, hand_over_block
@@ -34,27 +35,31 @@ class Outlet:
     """One stream of this process, and its consumers here and elsewhere. All under the endpoint's lock."""
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        channel: str,
-        overflow: str,
-        window_bytes: int,
-        packing: Packing,
-        encode: Callable[[Any], Encoded],
+        self, endpoint: Endpoint, stream: SenderStream, producer: str, encode: Callable[[Any], Encoded]
     ) -> None:
         self.endpoint = endpoint
+        self.core = endpoint.core
+        self.stream = stream
+        self.name = producer  # as consumers are told it
         self.encode = encode
         self.local: tuple[LocalSource, ...] = ()  # for each consumer of this process
         self.held: deque[tuple[int, Callable[[], object]]] = deque()  # what goes out behind a large event that leaves
         self.backlog_bytes = 0  # that wait for a modulator: its consumers' window counts them
-        self.core = endpoint.core
-        self.stream = self.core.open_stream(channel, overflow, window_bytes, packing)
-        self.name = stream_name(endpoint.id, self.stream.number)
 
     @property
     def has_consumers(self) -> bool:
         """Whether anybody gets what goes out here."""
         return bool(self.local or self.stream.recipients)
+
+    def blockers(self, size: int) -> list[Blocker]:
+        """Who of its consumers holds up an event of this size."""
+        return blockers(
+            self.stream,
+            size,
+            local_is_full=any(each.is_full and not each.inbox.driver.is_current_thread() for each in self.local),
+            backlog_bytes=self.backlog_bytes,
+            is_excused=self.endpoint.is_in_handler_of,
+        )
 
     # ---- small events, many at a time ----
 

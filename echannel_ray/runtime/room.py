@@ -8,11 +8,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from echannel_ray.core import windows
-from echannel_ray.core.windows import Blocker, holds_up
+from echannel_ray.core.windows import Blocker
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.outlet import Outlet
     from echannel_ray.runtime.publisher import Publisher
 
 ASK_AGAIN_SECONDS = 0.3
@@ -29,30 +27,6 @@ class Room:
         self.waiting = 0  # threads that are in `publish` until there is room
         self.blocked_milliseconds = 0
         self._asked = False
-
-    def blockers(self, size: int) -> list[Blocker]:
-        """Who holds up an event of this size."""
-        blockers = self.of_outlet(self._publisher.outlet, size)
-        if not self._publisher.has_branches:
-            return blockers
-        for branch in self._publisher.branches:
-            if branch.host is None or not branch.is_wanted:
-                continue
-            if not branch.host.queues:
-                blockers += self.of_outlet(branch.outlet, size + branch.outlet.backlog_bytes)
-            elif branch.outlet.backlog_bytes > self._stream.window_bytes and holds_up(self._stream.overflow):
-                blockers.append(Blocker(f"modulator {branch.derived.shipment.name}, which does not keep up"))
-        return blockers
-
-    def of_outlet(self, outlet: Outlet, size: int) -> list[Blocker]:
-        """As `blockers`, of one stream."""
-        return windows.blockers(
-            outlet.stream,
-            size,
-            local_is_full=any(each.is_full and not each.inbox.driver.is_current_thread() for each in outlet.local),
-            backlog_bytes=outlet.backlog_bytes,
-            is_excused=self._endpoint.is_in_handler_of,
-        )
 
     def wait(self, size: int, deadline: float | None, timeout: float | None) -> None:
         """Wait until nobody is in the way of an event of this size, or somebody has to look again."""
@@ -111,7 +85,7 @@ class Room:
         with endpoint.lock:
             endpoint.flush_all()
             if self._asked or size > self._stream.window_bytes // 4:
-                for outlet in self._publisher.outlets():
+                for outlet in self._publisher.sink.outlets():
                     endpoint.core.ask_for_credit(outlet.stream)
         self._asked = True
         endpoint.outgoing.write()
@@ -122,7 +96,7 @@ class Room:
         endpoint = self._endpoint
         if self._publisher.refuses or self._stream.deleted or endpoint.broken or endpoint.closed:
             return True
-        blockers = [_CHANGE] if self._publisher.is_halted else self.blockers(size)
+        blockers = [_CHANGE] if self._publisher.sink.is_halted else self._publisher.sink.blockers(size)
         if blockers and deadline is not None and time.monotonic() >= deadline:
             raise TimeoutError(
                 f"no room for the event on channel {self._stream.channel!r} within {timeout} s: "

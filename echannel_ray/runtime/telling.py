@@ -87,7 +87,7 @@ class Teller:
             return False
         more = self._growth(publisher, publisher.totals())
         named: dict[str, Any] = {}
-        names = {branch.derived.key: branch.derived.shipment.name for branch in publisher.branches}
+        names = {branch.derived.key: branch.derived.shipment.name for branch in publisher.sink.branches}
         for key, each in more.pop("derived", {}).items():
             add_up(named, {names[key]: each})
         self._add(publisher.channel, {**more, "derived": named} if named else more)
@@ -128,5 +128,5 @@ def _flat(counters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def _packing(publisher: Publisher) -> dict[str, float]:
     """With how many events packs leave, summed over the links; and how many links that is."""
     now = time.monotonic()
-    degrees = [policy.typical(now) for outlet in publisher.outlets() for _, policy in outlet.stream.links()]
+    degrees = [policy.typical(now) for outlet in publisher.sink.outlets() for _, policy in outlet.stream.links()]
     return {"pack_events": sum(degrees), "links": len(degrees)} if degrees else {}

@@ -311,7 +311,7 @@ def test_one_ends_with_its_last_subscriber(near, channel, tier):
     assert len(channel.stats().derived) == 1
     second.close()
     assert channel.stats().derived == {}
-    assert ask(near, lambda party: len([*party.kept["producer"]._publisher.branches])) == 0
+    assert ask(near, lambda party: len([*party.kept["producer"]._publisher.sink.branches])) == 0
 
 
 def test_a_derived_channel_is_a_channel(near, far, channel, tier):

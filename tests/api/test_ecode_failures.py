@@ -82,7 +82,7 @@ def test_a_pull_subscription_is_told_when_it_asks(near, name):
 
 def native(party: Any, timeout_seconds: float = SOON) -> list[str]:
     """The forms of the programs in the producer, as soon as they are compiled or never will be."""
-    branches = party.kept["producer"]._publisher.branches
+    branches = party.kept["producer"]._publisher.sink.branches
     engines = [engine for branch in branches for engine in branch.host._engines.values()]
     for engine in engines:
         engine.wait_native(timeout_seconds)

@@ -179,7 +179,7 @@ def test_a_gap_is_the_first_thing_that_leaves(near, name):
     ask(near, lambda party: party.kept.update(subscriptions=[channel.subscribe(group="g")]))
     with channel.producer(overflow="drop_newest") as producer:
         with producer._publisher.endpoint.lock:
-            producer._publisher.outlet.drop(1, "newest")
+            producer._publisher.sink.outlet.drop(1, "newest")
         producer.publish("an event")
         assert ask(near, get, 1) == ["an event"]
 

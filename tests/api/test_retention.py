@@ -159,7 +159,7 @@ def test_drained_is_logged_whoever_reads(retained):
 def test_a_window_that_is_full_holds_up_or_raises(channel, monkeypatch):
     with channel.producer(overflow="raise") as raising, channel.producer() as waiting:
         for producer in (raising, waiting):
-            monkeypatch.setattr(producer._publisher, "_address", None)  # its keeper is away
+            monkeypatch.setattr(producer._publisher.sink, "_address", None)  # its keeper is away
             producer.publish(bytes(5 << 20))
         with pytest.raises(ec.Overloaded, match="the log of channel"):
             raising.publish(bytes(5 << 20))
@@ -200,7 +200,7 @@ def test_what_a_policy_drops_is_a_gap_in_its_place(channel, monkeypatch, policy)
     with channel.subscribe() as subscription, channel.producer(overflow=policy) as producer:
         producer.publish((1, b""))
         producer.drain(timeout=20)
-        monkeypatch.setattr(producer._publisher, "_address", None)
+        monkeypatch.setattr(producer._publisher.sink, "_address", None)
         taken = [producer.publish((number, bytes(1 << 20))) for number in range(2, 22)]
         monkeypatch.undo()
         assert producer.publish((22, b"")) or policy == "drop_newest"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from echannel_ray.core.messages import Derived, GetModulator, RegisterProducer, 
 from echannel_ray.core.packing import Packing
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.modulators import EveryNth
+from echannel_ray.runtime.consumer_sink import ConsumerSink
 from echannel_ray.runtime.inbox import Inbox
 from echannel_ray.runtime.publisher import Publisher
 from echannel_ray.runtime.pull_driver import PullDriver
@@ -61,12 +63,14 @@ def test_one_whose_process_has_left_ends_without_a_word(endpoint, script):
 
 def test_one_made_while_modulators_are_made_ready_for_others_has_them_too(endpoint, script):
     admission = Admission(tiers=("inline",))
+    sink = partial(ConsumerSink, admission=admission)
     produce(endpoint, script.definition, None, admission=admission)
     script.derived = (Derived("key", "", ship(EveryNth(2), "inline"), endpoint.id),)
     made: list[Publisher] = []
 
     def make() -> None:
-        made.append(Publisher(endpoint, "c", 3, "block", 1 << 20, Packing(), admission=admission))
+        made.append(Publisher(endpoint, "c", 3, "block", 1 << 20, Packing(), sink=sink))
+        made[0].enter()
 
     script.at[GetModulator] = make
     inbox = Inbox(endpoint, endpoint.new_subscription(), "c", None, "", PullDriver)

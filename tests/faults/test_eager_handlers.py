@@ -103,7 +103,7 @@ class Source(Process):
 
     def sandboxes(self) -> list[int]:
         """Those with a modulator at work; the spare one is not among them."""
-        return [branch.host.sandbox.pid for branch in self._producer._publisher.branches]
+        return [branch.host.sandbox.pid for branch in self._producer._publisher.sink.branches]
 
     def below(self) -> list[int]:
         """Zygote and sandboxes, the eldest first."""

@@ -19,13 +19,10 @@ class Part:
     def __init__(self, number: int, channel: str = "c", **counters: Any) -> None:
         self.number, self.channel, self.counters, self.pending = number, channel, counters, 0
         self.stream = SimpleNamespace(number=number)
-        self.branches: list[Any] = []
+        self.sink = SimpleNamespace(branches=[], outlets=list)
 
     def totals(self) -> dict[str, Any]:
         return dict(self.counters)
-
-    def outlets(self) -> list[Any]:
-        return []
 
 
 class Endpoint:

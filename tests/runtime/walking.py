@@ -85,7 +85,7 @@ class Line:
             self.publisher.publish(b"earlier")
         self.publish(b"earlier")
         self.deliver(b"earlier")
-        assert self.publisher._plain_room > 1
+        assert self.publisher.sink._plain_room > 1
 
     def _endpoint(self) -> Endpoint:
         wire: Any = Wire()

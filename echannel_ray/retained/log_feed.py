@@ -1,4 +1,4 @@
-"""A producer that publishes what a log holds, for those who consume it behind modulators: these work beside the log."""
+"""What a log holds, published by a producer of its own for those behind modulators: these work beside the log."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from echannel_ray import errors
 from echannel_ray.core.kinds import BLOCK, typed
+from echannel_ray.core.messages import KeptLog, Membership
 from echannel_ray.core.streams import RETENTION
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.logs.entries import Entry, Missing
@@ -17,8 +18,9 @@ from echannel_ray.logs.store import Store
 from echannel_ray.records import known
 from echannel_ray.records.sources import travelling_part
 from echannel_ray.retained.entry_events import unfolded
-from echannel_ray.runtime.bulk import publish_blocks
+from echannel_ray.runtime.consumer_sink import ConsumerSink
 from echannel_ray.runtime.local_source import NOTHING
+from echannel_ray.runtime.outlet import Encoded
 from echannel_ray.runtime.publisher import Publisher
 from echannel_ray.runtime.typed import open_more
 
@@ -30,19 +32,29 @@ _NEVER: Final = 1 << 62  # an offset that no event will have
 _payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
-class LogPublisher(Publisher):
-    """What the producers beside a log have in common: a thread that reads it, and publishes to derived channels."""
+class LogFeed:
+    """What all of these have in common: a producer, and a thread that reads the log and publishes by it."""
 
-    def __init__(self, *arguments: Any, store: Store, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
+    log: KeptLog | None = None
+
+    def __init__(self, store: Store, publisher: Publisher) -> None:
+        assert isinstance(publisher.sink, ConsumerSink)
+        self.publisher = publisher
+        self._sink = publisher.sink
+        self._endpoint = publisher.endpoint
         self._store = store
+        publisher.origin = self
         self._at = 0  # all before this was published, or was told to be gone
         self._thread: threading.Thread | None = None
+
+    @property
+    def _channel(self) -> str:
+        return self.publisher.channel
 
     def _begin(self, at: int) -> None:
         """Publish from this offset on, in a thread of its own."""
         self._at = at
-        self._thread = threading.Thread(target=self._go, name=f"echannel-log-publisher-{self.channel}", daemon=True)
+        self._thread = threading.Thread(target=self._go, name=f"echannel-log-feed-{self._channel}", daemon=True)
         self._thread.start()
 
     def _go(self) -> None:
@@ -51,21 +63,21 @@ class LogPublisher(Publisher):
                 self._run()
                 return
             except errors.EChannelError as error:
-                logger.debug("channel %r: %s", self.channel, error)  # deleted, or this process leaves
+                logger.debug("channel %r: %s", self._channel, error)  # deleted, or this process leaves
                 return
             except Exception as error:  # the disk is full, say: others may see to that
                 if not self._is_open or self._store.is_closed:
                     return
-                logger.exception("what is derived from the log of channel %r gets nothing at present", self.channel)
+                logger.exception("what is derived from the log of channel %r gets nothing at present", self._channel)
                 self._tell(self._unreadable(error))
             self._store.wait(_NEVER, LOOK_SECONDS)
 
     def _unreadable(self, error: Exception) -> errors.EChannelError:
         reason = f"{type(error).__name__}: {error}"
         return errors.EChannelError(
-            f"modulators get nothing of channel {self.channel!r} now: {reason}; see to the disk of node "
-            f"{self.endpoint.node:016x}, on which its log {self._store.log} is",
-            channel=self.channel,
+            f"modulators get nothing of channel {self._channel!r} now: {reason}; see to the disk of node "
+            f"{self._endpoint.node:016x}, on which its log {self._store.log} is",
+            channel=self._channel,
         )
 
     def _run(self) -> None:
@@ -73,12 +85,31 @@ class LogPublisher(Publisher):
 
     @property
     def _is_open(self) -> bool:
-        return not self.stream.closed and not self.stream.deleted and not self.endpoint.closed
+        stream = self._sink.stream
+        return not stream.closed and not stream.deleted and not self._endpoint.closed
 
-    def counters(self) -> dict[str, Any]:
-        """See `Publisher`. The channel's producers have counted what it publishes again."""
-        counters = super().counters()
-        return {name: counters[name] for name in ("events_dropped", "dropped", "derived") if name in counters}
+    # ---- for its producer: see `Origin` ----
+
+    def foresee(self, membership: Membership) -> None:
+        """This membership is about to be made ready for; without the endpoint's lock."""
+
+    def follow(self, membership: Membership) -> None:
+        """The consumers have changed; under the lock."""
+        self._sink.apply(membership)
+
+    def totals(self, published: dict[str, Any]) -> dict[str, Any]:
+        """What of its counters only grows. The channel's producers have counted what it publishes again."""
+        return {name: published[name] for name in ("events_dropped", "dropped", "derived") if name in published}
+
+    def counters(self, published: dict[str, Any]) -> dict[str, Any]:
+        """All that it has counted."""
+        return self.totals(published)
+
+    def ends(self) -> dict[str, int]:
+        """How far its log goes, where it stands for that."""
+        return {}
+
+    # ---- in its thread ----
 
     def _publish_some(self) -> None:
         """Publish what comes next."""
@@ -99,7 +130,7 @@ class LogPublisher(Publisher):
             except (errors.EChannelError, TimeoutError):
                 raise  # it is not the entry's fault
             except Exception as error:  # a file that is gone, say: an entry is checked by nobody before it is logged
-                logger.exception("channel %r: an entry of its log can't be read", self.channel)
+                logger.exception("channel %r: an entry of its log can't be read", self._channel)
                 self._miss(entry.next, f"what holds them can't be read ({error})")
             self._at = entry.next
 
@@ -112,25 +143,25 @@ class LogPublisher(Publisher):
     def _tell_missing(self, first: int, stop: int, why: str) -> errors.EventsMissing:
         log = self._store.log
         missing = errors.EventsMissing(
-            f"events {first} to {stop - 1} of log {log} of channel {self.channel!r} are gone before modulators have "
+            f"events {first} to {stop - 1} of log {log} of channel {self._channel!r} are gone before modulators have "
             f"seen them, since {why}",
-            channel=self.channel, log=log, first=first, last=stop - 1,
+            channel=self._channel, log=log, first=first, last=stop - 1,
         )  # fmt: skip
         logger.warning("%s", missing)
-        with self._lock:
-            self.stream.drop(RETENTION, stop - first)
+        with self._sink.lock:
+            self._sink.stream.drop(RETENTION, stop - first)
         self._tell(missing)
         return missing
 
     def _tell(self, error: errors.EChannelError) -> None:
-        for branch in self.branches:
-            if branch.derived.parent == self.derived:  # which tells those behind it too
+        for branch in self._sink.branches:
+            if branch.derived.parent == self.publisher.derived:  # which tells those behind it too
                 branch.tell(error)
 
     def _publish(self, entry: Entry, skipped: int) -> None:
         kind = typed(entry.kind, entry.token)
         if entry.token and known.known(entry.token) is None:
-            open_more(self.endpoint, self.endpoint.definitions[self.channel], None)
+            open_more(self._endpoint, self._endpoint.definitions[self._channel], None)
         if entry.kind == BLOCK:
             data = entry.data
             if skipped:
@@ -138,13 +169,13 @@ class LogPublisher(Publisher):
                 if format is None:
                     raise ValueError("nobody knows the format of its records any more")
                 data = travelling_part(format, data, entry.count, skipped, entry.count)
-            publish_blocks(self, [(kind, data, entry.count - skipped)])
+            self._sink.publish_block(kind, data, entry.count - skipped)
             return
         payloads = _payloads(entry.data)[skipped:]
         for i, payload in enumerate(payloads):
             size = (len(payload) if isinstance(payload, bytes | str) else 0) + OVERHEAD_BYTES
             self._publish_one(entry, (kind, payload, size), i == len(payloads) - 1)
 
-    def _publish_one(self, entry: Entry, encoded: tuple[int, Any, int], is_last: bool) -> None:
+    def _publish_one(self, entry: Entry, encoded: Encoded, is_last: bool) -> None:
         """One event of an entry."""
-        self.publish_encoded(NOTHING, None, encoded)
+        self.publisher.publish_encoded(NOTHING, None, encoded)

@@ -1,4 +1,4 @@
-"""A producer on a retained channel: what it publishes goes to the log of its node, whose readers get it from there.
+"""The log of its node as a producer's sink, on a retained channel: readers get from there what it publishes.
 
 Rules:
 
@@ -14,12 +14,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from typing_extensions import override
 
 from echannel_ray import errors
-from echannel_ray.core.kinds import BLOCK, BUFFERS, wire_kind
+from echannel_ray.core.kinds import BUFFERS
 from echannel_ray.core.messages import LogAddress, Membership, OpenLog
 from echannel_ray.core.windows import DROP_LONGEST_WAITING, LOG, REFUSE, WAIT, Blocker, holds_up, on_full
 from echannel_ray.formats.events import OVERHEAD_BYTES
@@ -29,65 +30,63 @@ from echannel_ray.runtime.calls import Call, Nobody
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.deliveries import Failure, PendingDelivery
 from echannel_ray.runtime.outlet import Encoded, joined
-from echannel_ray.runtime.publisher import Publisher, is_in_coroutine
-from echannel_ray.runtime.room import Room
+from echannel_ray.runtime.sink import Sink
 from echannel_ray.runtime.waiting import deadline_of
+
+if TYPE_CHECKING:
+    from echannel_ray.runtime.publisher import Publisher
 
 logger = logging.getLogger(__name__)
 
 _ASK_AGAIN_SECONDS: Final = 1.0
 
 
-class LogRoom(Room):
-    """The room that a producer's log has."""
+class LogSink(Sink):
+    """Into a log. Modulators work where that is, not here."""
 
-    def blockers(self, size: int) -> list[Blocker]:
-        """See `Room`."""
-        publisher: Any = self._publisher
-        return [Blocker(publisher.log_name)] if holds_up(self._stream.overflow) and not publisher.fits(size) else []
-
-
-class RetainedPublisher(Publisher):
-    """One producer on a retained channel; any number of threads may use it."""
-
-    hosts_modulators = False  # they work where the log is
-
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self.room = LogRoom(self)
+    def __init__(self, publisher: Publisher) -> None:
+        super().__init__(publisher)
+        self.channel = publisher.channel
+        self._open = OpenLog(publisher.channel, publisher.incarnation)  # what is asked, to learn where the log is
         self._address: LogAddress | None = None
         self._is_looking = False  # for the log, which has moved
-        self._backlog = Backlog(self.name)
+        self._backlog = Backlog(publisher.name)
         self._awaited: set[PendingDelivery] = set()  # that are logged, and not handled by all
         self._failure = ""
-        self.published_events = 0
+        self._published_events = 0
 
     def begin(self, membership: Membership) -> None:
-        """It was registered: find the log of this node."""
-        with self._lock:
+        """Its producer was registered: find the log of this node."""
+        with self.lock:
             self.apply(membership)
-        answer = self.endpoint.requests.ask(OpenLog(self.channel, self.incarnation))
+        answer = self.endpoint.requests.ask(self._open)
         assert isinstance(answer, LogAddress)
-        with self._lock:
+        with self.lock:
             self._address = answer
 
     # ---- publishing ----
 
+    @override
     def publish(self, event: Any, timeout: float | None = None) -> bool:
-        """See `Publisher`. Every consumer will get it once it is in the log."""
         encoded = self.encode(event)
-        outcome, _ = self._attempt(event, encoded, False)
-        return bool(outcome if outcome is not None else self.publish_encoded(event, timeout, encoded))
+        outcome, _ = self.attempt(event, encoded, False)
+        return bool(outcome if outcome is not None else self.publisher.publish_encoded(event, timeout, encoded))
 
-    def _attempt(self, event: Any, encoded: Encoded | None, deliver: bool) -> tuple[Any, int]:
-        """See `Publisher`."""
+    @override
+    def deliver(self, event: Any, timeout: float | None = None) -> PendingDelivery:
+        encoded = self.encode(event)
+        delivery, _ = self.attempt(event, encoded, True)
+        return delivery or self.publisher.deliver_encoded(event, timeout, encoded)
+
+    @override
+    def attempt(self, event: Any, encoded: Encoded | None, deliver: bool) -> tuple[Any, int]:
         assert encoded is not None
         kind, payload, size = encoded
-        with self._lock:
+        with self.lock:
             outcome: Any = self._admit(size, 1)
             if outcome:
                 self._backlog.add(kind, payload if kind != BUFFERS else joined(payload), size)
-                self.published_events += 1
+                self._published_events += 1
                 self.stream.published_bytes += size
                 if deliver:
                     outcome = self._delivered()
@@ -95,14 +94,19 @@ class RetainedPublisher(Publisher):
                     self._backlog.leave()
         if deliver and outcome is False:
             raise errors.Overloaded(
-                f"the event was dropped, as the policy says: {self.log_name} has no room",
+                f"the event was dropped, as the policy says: {self._log_name} has no room",
                 channel=self.channel, consumer="the log",
             )  # fmt: skip
         self._dispatch()
         return outcome, size
 
-    def _needs_bytes(self, event: Any) -> bool:
+    @override
+    def needs_bytes(self, event: Any) -> bool:
         return True
+
+    @override
+    def blockers(self, size: int) -> list[Blocker]:
+        return [Blocker(self._log_name)] if holds_up(self.stream.overflow) and not self._fits(size) else []
 
     def _delivered(self) -> PendingDelivery:
         """A delivery of the event that has just been added."""
@@ -114,26 +118,26 @@ class RetainedPublisher(Publisher):
         return delivery
 
     @property
-    def log_name(self) -> str:
+    def _log_name(self) -> str:
         """The log, and what is the matter with it, as errors say it."""
         why = f" ({self._failure})" if self._failure else ""
         return f"the log of channel {self.channel!r} at this node{why}"
 
-    def fits(self, size: int) -> bool:
+    def _fits(self, size: int) -> bool:
         """Whether the window has room for so much. What is larger than all of it goes by itself."""
         waiting = self._backlog.size_bytes
         return not waiting or waiting + size <= self.stream.window_bytes
 
     def _admit(self, size: int, count: int) -> bool | None:
         """Whether so many events are taken, or (None) have to wait; under the lock."""
-        self.check_accepting()
-        if self.fits(size):
+        self.publisher.check_accepting()
+        if self._fits(size):
             return True
         follows = on_full(self.stream, LOG)
         if follows == WAIT:
             return None
         if follows == REFUSE:
-            raise self.overloaded(Blocker(self.log_name))
+            raise self.publisher.overloaded(Blocker(self._log_name))
         if follows == DROP_LONGEST_WAITING:
             excess = self._backlog.size_bytes + size - self.stream.window_bytes
             if excess <= self._backlog.droppable_bytes:  # else it would be dropped too, and others in vain
@@ -144,58 +148,40 @@ class RetainedPublisher(Publisher):
         self.stream.drop_by_policy(count)
         return False
 
-    def publish_many(self, events: Iterable[Any]) -> bool:
-        """See `Publisher`."""
-        blocks = self.records.blocks(events) if self.records is not None else None
-        if blocks is None:
-            return super().publish_many(events)
-        complete = True
-        for kind, data, count in blocks:
-            complete &= self._publish_block(kind, data, count)
-        return complete
-
-    def _publish_block(self, kind: int, data: Any, count: int) -> bool:
-        assert wire_kind(kind) == BLOCK
+    @override
+    def publish_block(self, kind: int, data: Any, count: int) -> bool:
         size = len(data) + OVERHEAD_BYTES
         while True:
-            with self._lock:
+            with self.lock:
                 outcome = self._admit(size, count)
                 if outcome:
                     self._backlog.add_block(kind, bytes(data), count, size)
-                    self.published_events += count
+                    self._published_events += count
                     self.stream.published_bytes += len(data) + OVERHEAD_BYTES * count
                     if self._backlog.is_due:
                         self._backlog.leave()
             self._dispatch()
             if outcome is not None:
                 return outcome
-            self.room.wait(size, None, None)
+            self.publisher.room.wait(size, None, None)
 
-    def deliver(self, event: Any, timeout: float | None = None) -> PendingDelivery:
-        """See `Publisher`: the result comes when every reader of the log has handled it."""
-        encoded = self.encode(event)
-        delivery, size = self._attempt(event, encoded, True)
-        if delivery is None and is_in_coroutine():
-            delivery = self._deliver_later(event, encoded, size, timeout)
-        return delivery or self.publish_encoded(event, timeout, encoded, deliver=True)  # type: ignore[no-any-return]
-
-    def drain(self, timeout: float | None = None) -> None:
-        """Wait until all published so far is in the log."""
+    @override
+    def drain(self, timeout: float | None) -> None:
         deadline = deadline_of(timeout)
-        with self._lock:
-            self.check_open()
+        with self.lock:
+            self.publisher.check_open()
             self._backlog.leave()
             target = self._backlog.last_sent
         self._dispatch()
         self.endpoint.crew.step_aside()
-        with self._lock:
+        with self.lock:
             # What is dropped meanwhile is never logged.
             while self._backlog.logged < min(target, self._backlog.last_sent):
                 left = _ASK_AGAIN_SECONDS if deadline is None else deadline - time.monotonic()
                 if left <= 0:
-                    raise TimeoutError(f"not all that was published was logged within {timeout} s: {self.log_name}")
+                    raise TimeoutError(f"not all that was published was logged within {timeout} s: {self._log_name}")
                 self.endpoint.room.wait(min(left, _ASK_AGAIN_SECONDS))
-                self.check_open()
+                self.publisher.check_open()
 
     # ---- the calls ----
 
@@ -203,7 +189,7 @@ class RetainedPublisher(Publisher):
         """Send what waits, as far as it may be under way; without the lock."""
         begun = False
         while True:
-            with self._lock:
+            with self.lock:
                 address = self._address
                 sent = self._backlog.next_to_send() if address is not None and not self.stream.deleted else None
             if sent is None or address is None:
@@ -216,13 +202,17 @@ class RetainedPublisher(Publisher):
     def _call(self, address: LogAddress, sent: Sent) -> None:
         begin = self.endpoint.calls.begin
         where = (address.node, address.endpoint)
+        log = (self.channel, address.log, self.publisher.name)
         with contextlib.suppress(errors.EChannelError):  # this process leaves: whoever waits is told by its endpoint
             for number, data in enumerate(sent.slices):
-                begin(*where, calls.Slice(self.channel, address.log, self.name, sent.last, number, data), _ignore)
+                begin(
+                    *where,
+                    calls.Slice(*log, sent.last, number, data),
+                    _ignore,
+                )
             message = calls.Append(
-                self.channel, address.log, self.name, sent.after, sent.last, sent.entries,
-                sent.delivery is not None, len(sent.slices),
-            )  # fmt: skip
+                *log, sent.after, sent.last, sent.entries, sent.delivery is not None, len(sent.slices)
+            )
             begin(*where, message, partial(self._answered, address, sent.last))
 
     def _answered(self, address: LogAddress, last: int, call: Call) -> None:
@@ -233,7 +223,7 @@ class RetainedPublisher(Publisher):
         except errors.EChannelError as error:
             answer = calls.Unlogged(str(error))
         delivered: list[Sent] = []
-        with self._lock:
+        with self.lock:
             if self._address not in (address, None) or last <= self._backlog.logged:
                 return  # it was sent again, to another keeper, or has come with another
             if isinstance(answer, calls.Appended):
@@ -271,16 +261,16 @@ class RetainedPublisher(Publisher):
 
     def _find_log(self) -> None:
         try:
-            address = self.endpoint.requests.ask(OpenLog(self.channel, self.incarnation))
+            address = self.endpoint.requests.ask(self._open)
         except (errors.EChannelError, TimeoutError) as error:
-            with self._lock:
+            with self.lock:
                 self._is_looking = False
                 self._failure = str(error)
                 if not (self.stream.deleted or self.stream.closed or self.endpoint.closed or self.endpoint.broken):
-                    logger.warning("%s can't be had, and is asked for again", self.log_name)
+                    logger.warning("%s can't be had, and is asked for again", self._log_name)
                     self._look_for_log(_ASK_AGAIN_SECONDS)
             return
-        with self._lock:
+        with self.lock:
             self._is_looking = False
             self._address = address
             self._backlog.send_again()
@@ -289,7 +279,7 @@ class RetainedPublisher(Publisher):
     # ---- deliveries ----
 
     def _await(self, address: LogAddress, sent: Sent) -> None:
-        message = calls.Await(self.channel, address.log, self.name, sent.last)
+        message = calls.Await(self.channel, address.log, self.publisher.name, sent.last)
         delivery = sent.delivery
         assert delivery is not None
         self._awaited.add(delivery)
@@ -314,7 +304,7 @@ class RetainedPublisher(Publisher):
     def _give_up(self, delivery: PendingDelivery) -> None:
         """Who would have told how an event was handled is gone: with its process, or with the channel."""
         try:
-            self.endpoint.requests.ask(OpenLog(self.channel, self.incarnation))
+            self.endpoint.requests.ask(self._open)
         except errors.EChannelError as error:
             delivery.fail(error)
             return
@@ -326,22 +316,22 @@ class RetainedPublisher(Publisher):
         error = errors.ChannelDeleted(
             f"channel {self.channel!r} was deleted before all had handled the event", channel=self.channel
         )
-        with self._lock:
+        with self.lock:
             waiting = {*self._awaited, *(each.delivery for each in self._backlog.sent if each.delivery is not None)}
         for delivery in waiting:
             delivery.fail(error)
 
     # ---- membership ----
 
+    @override
     def apply(self, membership: Membership) -> None:
-        """See `Publisher`: who consumes is the log's business."""
         version = (membership.epoch, membership.version)
         if version <= self.stream.version:
             return
         self.stream.version = version
-        if membership.deleted or membership.incarnation != self.incarnation:
+        if membership.deleted or membership.incarnation != self.publisher.incarnation:
             self.stream.deleted = True
-            self.cut_off()
+            self.publisher.cut_off()
             self.endpoint.room.notify_all()
             self.endpoint.crew.submit(Errand(self._fail_deliveries))
             return
@@ -349,15 +339,14 @@ class RetainedPublisher(Publisher):
         if self._address is not None and here and self._address not in here:
             self._look_for_log()
 
+    @override
     def counters(self) -> dict[str, Any]:
-        """See `Publisher`."""
         return {
-            "events_published": self.published_events,
+            "events_published": self._published_events,
             "events_dropped": self.stream.dropped,
             "dropped": dict(self.stream.drops),
             "packs_sent": self._backlog.packs,
-            "bytes_published": self.stream.published_bytes - OVERHEAD_BYTES * self.published_events,
-            "blocked_milliseconds": self.room.blocked_milliseconds,
+            "bytes_published": self.stream.published_bytes - OVERHEAD_BYTES * self._published_events,
         }
 
 

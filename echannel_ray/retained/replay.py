@@ -12,24 +12,26 @@ Rules:
 from __future__ import annotations
 
 import threading
-from typing import Any
+
+from typing_extensions import override
 
 from echannel_ray.core.messages import Membership
 from echannel_ray.logs.positions import Position
-from echannel_ray.retained.log_publisher import LOOK_SECONDS, LogPublisher
+from echannel_ray.logs.store import Store
+from echannel_ray.retained.log_feed import LOOK_SECONDS, LogFeed
 from echannel_ray.retained.progress import Progress
+from echannel_ray.runtime.publisher import Publisher
 
 
-class Replayer(LogPublisher):
+class Replay(LogFeed):
     """One per log and replay; only its keeper knows of it."""
 
-    is_registered = False
-
-    def __init__(self, *arguments: Any, start: str, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self._progress = Progress(self, self._store)
+    def __init__(self, store: Store, publisher: Publisher, start: str) -> None:
+        super().__init__(store, publisher)
+        self._progress = Progress(self._sink, store)
         self._is_consumed = threading.Event()
         self._has_ended = False
+        publisher.enter()
         noted = self._progress.noted
         self._begin(self._offset(start) if noted is None else noted)
 
@@ -38,23 +40,25 @@ class Replayer(LogPublisher):
             return self._store.first
         return dict(Position.parse(start).marks).get(self._store.log, 0)  # a log without a mark came after it
 
+    @override
     def foresee(self, membership: Membership) -> None:
-        """See `Publisher`. The next replay of this key must not go on where this one was."""
+        # The next replay of this key must not go on where this one was.
         if self._is_gone_from(membership):
             self._progress.leave()
 
     def _is_gone_from(self, membership: Membership) -> bool:
-        return self.derived not in {each.key for each in membership.derived}
+        return self.publisher.derived not in {each.key for each in membership.derived}
 
-    def apply(self, membership: Membership) -> None:
-        """See `Publisher`."""
-        super().apply(membership)
+    @override
+    def follow(self, membership: Membership) -> None:
+        super().follow(membership)
         if self._is_gone_from(membership):
             self._has_ended = True
-            self.hosts_modulators = False  # those of the next replay of this key, which may come before we look
-        if self._has_ended or any(branch.outlet.has_consumers for branch in self.branches):
+            self._sink.hosts_modulators = False  # those of the next replay of this key, which may come before we look
+        if self._has_ended or any(branch.outlet.has_consumers for branch in self._sink.branches):
             self._is_consumed.set()
 
+    @override
     def _run(self) -> None:
         while self._is_open and not self._has_ended:
             if self._is_consumed.wait(LOOK_SECONDS):
@@ -64,4 +68,4 @@ class Replayer(LogPublisher):
                     self._publish_some()
                 self._progress.published(self._at)
         if self._has_ended:
-            self.retire()
+            self.publisher.retire()

@@ -5,21 +5,20 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from echannel_ray.retained.log_publisher import LogPublisher
+from echannel_ray.retained.log_feed import LogFeed
 
 
-class Publisher(LogPublisher):
+class Feed(LogFeed):
     """Its log fails as often as is said."""
 
     def __init__(self, failures: int) -> None:
-        self.channel = "orders"
-        self.derived = ""
-        self.endpoint: Any = SimpleNamespace(node=0xAB, closed=False)
-        self.stream: Any = SimpleNamespace(closed=False, deleted=False)
+        self.publisher: Any = SimpleNamespace(channel="orders", derived="")
+        self._endpoint: Any = SimpleNamespace(node=0xAB, closed=False)
         self.told: list[str] = []
         branch = SimpleNamespace(derived=SimpleNamespace(parent=""), tell=lambda error: self.told.append(str(error)))
         behind_it = SimpleNamespace(derived=SimpleNamespace(parent="another"), tell=None)
-        self.branches: Any = [branch, behind_it]
+        stream = SimpleNamespace(closed=False, deleted=False)
+        self._sink: Any = SimpleNamespace(branches=[branch, behind_it], stream=stream)
         self._store: Any = SimpleNamespace(log="log-1", is_closed=False, wait=lambda at, seconds: False)
         self._failures = failures
         self.runs = 0
@@ -31,15 +30,15 @@ class Publisher(LogPublisher):
 
 
 def test_consumers_are_told_and_it_goes_on_when_the_log_can_be_used_again():
-    publisher = Publisher(failures=2)
-    publisher._go()
-    assert publisher.runs == 3
-    assert len(publisher.told) == 2
-    assert "OSError: no space left; see to the disk of node 00000000000000ab" in publisher.told[0]
+    feed = Feed(failures=2)
+    feed._go()
+    assert feed.runs == 3
+    assert len(feed.told) == 2
+    assert "OSError: no space left; see to the disk of node 00000000000000ab" in feed.told[0]
 
 
 def test_a_log_that_is_closed_is_not_tried_again():
-    publisher = Publisher(failures=2)
-    publisher._store.is_closed = True
-    publisher._go()
-    assert (publisher.runs, publisher.told) == (1, [])
+    feed = Feed(failures=2)
+    feed._store.is_closed = True
+    feed._go()
+    assert (feed.runs, feed.told) == (1, [])
