@@ -134,6 +134,8 @@ class Concentrator:
         self._listeners.append(endpoints)
         self._hub.add_listener(endpoints)
         self._hub.start()
+        restoring = Restoring(self.namespace, self._manager_names, self._wallet.renew)
+        await restoring.about_to_join()
         peers = await self._join(self._wallet)
         self._listeners.append(peers)
         self._hub.post(partial(self._hub.add_listener, peers))
@@ -141,9 +143,7 @@ class Concentrator:
         self._serving.set()
         self._in_background(self._watch())
         self._in_background(self._watch_credentials(self._wallet))
-        self._restoring = self._loop.create_task(
-            Restoring(self.namespace, self._manager_names, self._wallet.renew).run()
-        )
+        self._restoring = self._loop.create_task(restoring.run())
         self._in_background(asyncio.to_thread(self.storage.recover))
         await asyncio.to_thread(sweep, self._directory_path)
 

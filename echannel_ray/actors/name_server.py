@@ -27,9 +27,10 @@ from echannel_ray.transport.security import Credentials
 
 logger = logging.getLogger(__name__)
 
-# A concentrator that is being started again answers within this time; one that does not joins later by itself.
+# A concentrator that is being started again answers within this time; who does not is let in when it does.
 _REBUILD_SECONDS = 10.0
 _TELL_SECONDS = 10.0
+_AGAIN_SECONDS = 1.0
 _STATUS_SECONDS = 2.0
 _CONNECT_SECONDS = 1.0
 # Nodes that join in one moment are told of in one directory, not in one each.
@@ -210,7 +211,10 @@ class NameServer:
 
     async def _rebuild(self) -> None:
         names = await self._concentrator_names()
-        await asyncio.gather(*map(self._ask_manager, self._managers), *map(self._ask_concentrator, names))
+        asked = [self._in_background(self._ask_concentrator(name)) for name in names]
+        await asyncio.gather(*map(self._ask_manager, self._managers))
+        if asked:
+            await asyncio.wait(asked, timeout=_REBUILD_SECONDS)
         self._book.restart_epoch(_now())
         self._serving.set()
         self._tell_everyone()
@@ -233,23 +237,32 @@ class NameServer:
             logger.warning("%s does not say what it keeps: it will when it has started: %s", name, error)
 
     async def _ask_concentrator(self, name: str) -> None:
-        deadline = time.monotonic() + _REBUILD_SECONDS
-        while time.monotonic() < deadline:
+        while not self._knows(name):  # it may have joined by itself
             try:
                 described = await bootstrap.ask(name, "describe", timeout=_STATUS_SECONDS)
-                self._book.epoch_seen(described["directory_epoch"])
-                for node, before in described["revoked"]:
-                    self._book.revoked(node, before)
                 if described["info"] is not None:
-                    self._book.joined(described["info"])
+                    self._found(described)
                     return
                 # It has just started, and knows in a moment. A manager restarted now must not miss its endpoints.
             except Exception as error:
-                logger.warning("%s does not say who it is: %r", name, error)
-            # Its node's death takes Ray 15 s to see: who waits for the whole namespace can't wait for that.
-            if not await asyncio.to_thread(_is_on_live_node, name):
+                level = logging.DEBUG if self._serving.is_set() else logging.WARNING
+                logger.log(level, "%s does not say who it is: %r", name, error)
+            if not await asyncio.to_thread(_may_answer, name):
                 return
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(_AGAIN_SECONDS if self._serving.is_set() else 0.1)
+
+    def _knows(self, name: str) -> bool:
+        return any(info.actor_name == name for info in self._book.directory().concentrators)
+
+    def _found(self, described: dict[str, Any]) -> None:
+        """A concentrator has said who it is; late perhaps."""
+        self._book.epoch_seen(described["directory_epoch"])
+        for node, before in described["revoked"]:
+            self._book.revoked(node, before)
+        if self._book.joined(described["info"]) and self._serving.is_set():
+            if described["directory_epoch"] >= self._book.directory().epoch:
+                self._book.restart_epoch(_now())  # else what it is told would seem old to it
+            self._tell_everyone()
 
     # ---- telling ---------------------------------------------------------------------------------------------------
 
@@ -262,20 +275,24 @@ class NameServer:
     async def _tell_soon(self, name: str) -> None:
         await asyncio.sleep(_GATHER_SECONDS)
         self._to_tell.discard(name)  # what changes from here on needs another message
-        await self._tell(name)
+        while not (await self._tell(name) or name in self._to_tell):
+            if name not in self._managers and not self._knows(name):
+                return
+            await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _tell(self, name: str) -> bool:
         try:
             await bootstrap.ask(name, "directory_changed", self._book.directory(), timeout=_TELL_SECONDS)
         except Exception as error:
-            logger.debug("%s was not told of the new directory; it asks when it starts: %s", name, error)
+            logger.debug("%s was not told of the new directory: %s", name, error)
             return False
         return True
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)  # the loop itself keeps no reference
         task.add_done_callback(self._finished)
+        return task
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -311,7 +328,12 @@ async def _look_at(node: int) -> str:
     return "dead"
 
 
-def _is_on_live_node(name: str) -> bool:
+def _may_answer(name: str) -> bool:
+    """Whether there is such an actor, on a node that lives as far as Ray knows."""
+    try:
+        bootstrap.find(name)
+    except LookupError:
+        return False
     node = name.rpartition("-")[2]
     return any(found["Alive"] and found["NodeID"].startswith(node) for found in bootstrap.ray_nodes())
 

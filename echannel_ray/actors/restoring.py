@@ -26,7 +26,14 @@ class Restoring:
         self._namespace = namespace
         self._managers = managers
         self._renew = renew
-        self._name_server = ""
+        self._name_server = ""  # that we have joined
+
+    async def about_to_join(self) -> None:
+        """Note which name server that is. One that takes its place meanwhile is joined again: that does no harm."""
+        try:
+            self._name_server = await _identity(bootstrap.name_server_name(self._namespace))
+        except Exception as error:  # as below
+            logger.debug("namespace %r: its name server can't be looked up now: %s", self._namespace, error)
 
     async def run(self) -> None:
         """Look every now and then, for as long as this concentrator serves."""
@@ -46,9 +53,9 @@ class Restoring:
             )
             await asyncio.to_thread(bootstrap.ensure_managers, self._namespace, len(self._managers()))
             known = await _identity(bootstrap.name_server_name(self._namespace))
-        if self._name_server and known != self._name_server:
+        if known and known != self._name_server:
             await self._renew()
-        self._name_server = known or self._name_server
+            self._name_server = known
 
 
 async def _identity(name: str) -> str:
