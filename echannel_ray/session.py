@@ -215,7 +215,7 @@ class Session(OwnedByProcess):
 
 
 def _make_concentrator(namespace: str, ray_node_id: str, managers: int) -> str:
-    """See that the node's concentrator is there: the path of its socket."""
+    """Have the node's concentrator, made where there is none: the path of its socket."""
     try:
         bootstrap.ensure_managers(namespace, managers)
 

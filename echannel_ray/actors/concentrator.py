@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.actors.bootstrap import ask, concentrator_name, describe_this_actor, name_server_name, ray_nodes
 from echannel_ray.actors.doors import open_actors_door, silent_among
@@ -29,7 +31,7 @@ from echannel_ray.core.naming import slot_of
 from echannel_ray.core.relay import Relay
 from echannel_ray.core.states import Life
 from echannel_ray.ids import WIRE_VERSION, node_number
-from echannel_ray.runtime.hub import Hub, HubLink
+from echannel_ray.runtime.hub import Hub, HubLink, Owner
 from echannel_ray.transport import wire
 from echannel_ray.transport.presence import forget_endpoint, former_endpoints, note_endpoint
 from echannel_ray.transport.security import Credentials
@@ -72,7 +74,7 @@ CONCENTRATOR_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
 _SHOWN: Final = {**dict.fromkeys(_REFUSED, "starting"), "retiring": "serving", "withdrawn": "draining"}
 
 
-class Concentrator:
+class Concentrator(Owner):
     """The hub of its node: all endpoints of the node link to it; an actor, one per node and namespace."""
 
     def __init__(self, namespace: str, ray_node_id: str, linger_seconds: float = LINGER_SECONDS) -> None:
@@ -190,35 +192,35 @@ class Concentrator:
 
     # ---- what the hub tells; on its thread ----
 
+    @override
     def endpoint_attached(self, hello: wire.Hello) -> None:
-        """See `Owner`."""
         note_endpoint(self._directory_path, hello.endpoint, hello.pid)
         self._pids[hello.endpoint] = hello.pid
         # It counts as back when it has said what it has open: see `_registered`.
         self._loop.call_soon_threadsafe(self._registry.attached, hello.endpoint)
 
+    @override
     def endpoint_gone(self, endpoint: int) -> None:
-        """See `Owner`."""
         self._loop.call_soon_threadsafe(self._in_background, self._let_go(endpoint))
 
+    @override
     def peer_attached(self, node: int) -> None:
-        """See `Owner`."""
         self._loop.call_soon_threadsafe(self._peers.is_back, node)
 
+    @override
     def peer_detached(self, node: int) -> None:
-        """See `Owner`."""
         self._loop.call_soon_threadsafe(self._peers.is_lost, node)
 
+    @override
     def requested(self, endpoint: int, request: int, payload: bytes) -> None:
-        """See `Owner`."""
         self._loop.call_soon_threadsafe(self._in_background, self._answer(endpoint, request, payload))
 
+    @override
     def pushed(self, endpoint: int, push: int, payload: bytes) -> None:
-        """See `Owner`."""
         self._loop.call_soon_threadsafe(self._push_confirmed, endpoint, push, payload)
 
+    @override
     def hub_failed(self) -> None:
-        """See `Owner`."""
         # Ray starts this actor again, and that loses nothing. One that answered calls and moved no event would stay.
         os._exit(1)
 

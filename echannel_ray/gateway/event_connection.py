@@ -54,7 +54,7 @@ class Gatekeeper(Protocol):
 
 
 class Connection:
-    """See above."""
+    """One client of the port for events, from its handshake to its end."""
 
     def __init__(self, wire: Wire, peer: str, gate: Gatekeeper) -> None:
         self.peer = peer

@@ -10,9 +10,11 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
-from echannel_ray.gateway.event_connection import Connection
+from echannel_ray.gateway.event_connection import Connection, Gatekeeper
 from echannel_ray.gateway.event_tls import Wire, server_context
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.tokens import Token, Tokens
@@ -27,7 +29,7 @@ MAX_STRANGERS: Final = 32  # that have not, yet; the one that takes longest make
 _LOOK_SECONDS: Final = 0.2
 
 
-class EventServer:
+class EventServer(Gatekeeper):
     """One per gateway. All of it happens in threads of its own, whose number is bounded by that of its connections."""
 
     def __init__(self, backend: GatewayBackend, namespace: str, tokens: Tokens) -> None:
@@ -87,8 +89,8 @@ class EventServer:
 
     # ---- what connections ask ----
 
+    @override
     def greet(self, connection: Connection, hello: frames.Hello) -> Token:
-        """See `Gatekeeper`."""
         if hello.version != frames.VERSION:
             raise errors.VersionMismatch(
                 f"this gateway speaks version {frames.VERSION} of the protocol, and its client {hello.version}: have "
@@ -108,13 +110,13 @@ class EventServer:
             self._connections.add(connection)
         return token
 
+    @override
     def count(self, **more: int) -> None:
-        """See `Gatekeeper`."""
         with self._lock:
             self._counts.update(more)
 
+    @override
     def refused(self, error: BaseException) -> None:
-        """See `Gatekeeper`."""
         self._tokens.refused(error)
 
     def stats(self) -> dict[str, int]:

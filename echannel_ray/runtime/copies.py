@@ -15,21 +15,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+from typing_extensions import override
 
 from echannel_ray.core.messages import SharedRef, Shipment
 from echannel_ray.formats.by_value import class_named
 from echannel_ray.modulation.modulator import Modulator
+from echannel_ray.runtime.sharing import Holder, Sharing
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.ecode_host import EcodeHost
     from echannel_ray.runtime.inline import InlineHost
     from echannel_ray.runtime.isolated import IsolatedHost
-    from echannel_ray.runtime.sharing import Sharing
 
 ALL_VERSIONS = 1 << 62
 
 
-class CopyInProcess:
+class CopyInProcess(Holder):
     """One shared object of an inline modulator: see `SharedObject._echannel_copy`, and `sharing` for the holder."""
 
     def __init__(self, host: InlineHost, sharing: Sharing, ref: SharedRef) -> None:
@@ -56,9 +57,8 @@ class CopyInProcess:
             self.copies.append(cls._echannel_copy(version, fields, self))
         return self.copies[0]
 
+    @override
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
-        """See `sharing.Holder`."""
-
         def update() -> None:
             if version > self.state[0]:
                 self.state = (version, fields)
@@ -83,17 +83,17 @@ class CopyInProcess:
             applied()
 
     def publish(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
-        """See `sharing.Link`."""
+        """Have the master take these values; the version and fields that it has then."""
         with self._host.away():
             return self._sharing.publish(self._ref, fields, expected_version)
 
     def pull(self) -> tuple[int, dict[str, Any]]:
-        """See `sharing.Link`."""
+        """The newest version and fields of the master."""
         with self._host.away():
             return self._sharing.pull(self._ref)
 
 
-class CopyInSandbox:
+class CopyInSandbox(Holder):
     """One shared object of an isolated modulator: see `sharing` for the holder."""
 
     def __init__(self, host: IsolatedHost, sharing: Sharing, index: int, ref: SharedRef) -> None:
@@ -124,8 +124,8 @@ class CopyInSandbox:
         self._sharing.detach(self._ref, self)
         self.updated(ALL_VERSIONS)  # nobody has to wait for a copy that is gone
 
+    @override
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
-        """See `sharing.Holder`."""
         with self._lock:
             self._applied.append((version, applied))
             if version > self.state[0]:
@@ -145,7 +145,7 @@ class CopyInSandbox:
             applied()
 
 
-class CopyInProgram:
+class CopyInProgram(Holder):
     """The shared object that steers E-code: its fields; see `sharing` for the holder."""
 
     def __init__(self, host: EcodeHost, sharing: Sharing, ref: SharedRef) -> None:
@@ -163,9 +163,8 @@ class CopyInProgram:
         """It is not needed any more."""
         self._sharing.detach(self._ref, self)
 
+    @override
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
-        """See `sharing.Holder`."""
-
         def update() -> None:
             if version > self._version:
                 self._version, self.fields = version, fields

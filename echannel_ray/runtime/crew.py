@@ -52,7 +52,7 @@ class Errand:
         self._arguments = arguments
 
     def run(self) -> None:
-        """See `Runnable`."""
+        """Make the call."""
         self._call(*self._arguments)
 
 
@@ -412,7 +412,7 @@ class Crew:
         return self._supervise() or busy
 
     def _supervise(self) -> bool:
-        """See that somebody leads; True while that has to be watched."""
+        """Make sure that somebody leads; True while that has to be watched."""
         if self._in_handler:
             if self._handling != self._seen_handling:
                 self._seen_handling = self._handling

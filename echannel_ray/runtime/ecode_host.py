@@ -8,6 +8,8 @@ from collections.abc import Callable
 from itertools import compress
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.core.kinds import BLOCK, RECORD, token_of, typed, wire_kind
 from echannel_ray.formats.events import OVERHEAD_BYTES
@@ -119,7 +121,7 @@ class EcodeHost(Host):
     # ---- working ----
 
     def advance(self) -> None:
-        """See `Host`. The thread that finds another one at work leaves it to that one."""
+        """Work on what waits; a thread that finds another one at work leaves it to that one."""
         branch = self._branch
         while self._has_work() and branch.mutex.acquire(blocking=False):
             try:
@@ -328,8 +330,8 @@ class EcodeHost(Host):
 
     # ---- the rest of a host ----
 
+    @override
     def settle(self, deadline: float | None) -> bool:
-        """See `Host`."""
         mutex = self._branch.mutex
         if not mutex.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
             return False
@@ -339,8 +341,8 @@ class EcodeHost(Host):
             mutex.release()
         return True
 
+    @override
     def close(self) -> None:
-        """See `Host`."""
         self._closed = True
         for each in self._params:
             each.detach()

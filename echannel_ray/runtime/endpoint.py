@@ -12,6 +12,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.core import frames
 from echannel_ray.core.counting import add_up
@@ -42,7 +44,7 @@ from echannel_ray.ids import new_endpoint_id
 from echannel_ray.runtime.bell import Bell
 from echannel_ray.runtime.by_channel import ByChannel
 from echannel_ray.runtime.calls import Calls
-from echannel_ray.runtime.crew import EARLY_SECONDS, TICK_SECONDS, Crew, Errand
+from echannel_ray.runtime.crew import EARLY_SECONDS, TICK_SECONDS, Crew, Errand, Link
 from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.derivations import Derivations
 from echannel_ray.runtime.incoming import Incoming
@@ -70,7 +72,7 @@ _ABSORB_LATE_SECONDS = 0.25
 _CHANNELS_PER_REGISTRATION = 256
 
 
-class Endpoint:
+class Endpoint(Link):
     """The data plane of one process in one namespace."""
 
     def __init__(
@@ -266,15 +268,15 @@ class Endpoint:
 
     # ---- the crew's link ----
 
+    @override
     def read(self, timeout_seconds: float | None) -> bool:
-        """See `crew.Link`."""
         # What this thread has to answer to what it read before, from handlers too, in one piece.
         self.outgoing.write()
         connection = self.connection
         return connection is not None and self.incoming.read(connection, timeout_seconds)
 
+    @override
     def restore(self) -> None:
-        """See `crew.Link`."""
         if self.closed or self.broken:
             self.crew.close()
             return
@@ -294,12 +296,12 @@ class Endpoint:
             logger.exception("namespace %r: the link can't be had again", self.namespace)
             self.fail(errors.Disconnected(f"the link to the concentrator of this node can't be had again: {error!r}"))
 
+    @override
     def interrupt(self) -> None:
-        """See `crew.Link`."""
         self.incoming.interrupt()
 
     def tick(self) -> bool:
-        """See `crew.Link`: send what has waited long enough, acknowledge, probe, ask again."""
+        """Send what has waited long enough, acknowledge, probe, ask again; True when there is more to do soon."""
         now = time.monotonic()
         with self.lock:
             busy = self._absorb(now)
@@ -333,8 +335,8 @@ class Endpoint:
             self._end_deleted(self._deleted.pop())
         return busy
 
+    @override
     def depart(self, now: float) -> None:
-        """See `crew.Link`: packs leave whose time has come."""
         with self.lock:
             self._flush_due(now)
         self.outgoing.write()
@@ -346,8 +348,8 @@ class Endpoint:
             error = errors.ChannelDeleted(f"channel {mailbox.channel!r} was deleted", channel=mailbox.channel)
             self.crew.submit(Errand(mailbox.report, error))  # the user's function must not hold up the ticker
 
+    @override
     def idle_seconds(self) -> float:
-        """See `crew.Link`."""
         with self.lock:
             return self._idle_seconds()
 

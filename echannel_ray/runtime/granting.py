@@ -68,7 +68,7 @@ class Grants:
 
 
 class Info:
-    """See `ProducerInfo`."""
+    """The name, channel, namespace, node and process of the producer, for its modulators."""
 
     def __init__(self, name: str, channel: str, namespace: str, node: int) -> None:
         self._name, self._channel, self._namespace, self._node = name, channel, namespace, node
@@ -95,7 +95,7 @@ class Info:
 
 
 class _Clock:
-    """See `Clock`."""
+    """The clocks of this process, for its modulators."""
 
     def time(self) -> float:
         return time.time()
@@ -105,7 +105,7 @@ class _Clock:
 
 
 class _Log:
-    """See `Logger`."""
+    """Writes what modulators say to the log of this process, with the channel's name."""
 
     def __init__(self, info: Info) -> None:
         self._info = info

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.formats import plain
 from echannel_ray.formats.traced import switch
@@ -176,7 +178,7 @@ class InlineHost(Host):
     # ---- working ----
 
     def advance(self) -> None:
-        """See `Host`. The thread that finds another one at work leaves it to that one."""
+        """Work on what waits; a thread that finds another one at work leaves it to that one."""
         branch = self._branch
         while self._has_work() and branch.mutex.acquire(blocking=False):
             try:
@@ -298,8 +300,8 @@ class InlineHost(Host):
         if taken:
             self._branch.emit_objects(taken)
 
+    @override
     def pump(self) -> None:
-        """See `Host`."""
         while self._at_work.waiting and self._branch.mutex.acquire(blocking=False):
             try:
                 self._work()
@@ -309,12 +311,12 @@ class InlineHost(Host):
                 return
 
     @property
+    @override
     def waiting(self) -> int:
-        """See `Host`."""
         return len(self._at_work.waiting)
 
+    @override
     def settle(self, deadline: float | None) -> bool:
-        """See `Host`."""
         if not self._mutex.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
             return False
         try:
@@ -332,8 +334,8 @@ class InlineHost(Host):
         self.direct_room = 0
         self.advance()
 
+    @override
     def close(self) -> None:
-        """See `Host`."""
         self._closed = True
         self._endpoint.watchdog.remove(self._watch)
         if self._timer is not None:

@@ -25,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
+from typing_extensions import override
 
 from echannel_ray import errors
 from echannel_ray.core.messages import SharedRef
@@ -96,6 +97,8 @@ class Unknown(msgspec.Struct, frozen=True, array_like=True, tag=20):
 
 class Holder(Protocol):
     """Has copies of a shared object."""
+
+    __slots__ = ()
 
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
         """A newer version; `applied` is to be called when the copy has it, from any thread. It must not block."""
@@ -184,7 +187,7 @@ class Master:
         return state
 
     def merge(self, fields: dict[str, Any], expected_version: int | None) -> State:
-        """See `Shared`."""
+        """Take in what a copy has published; what has been published then."""
         return self._encode(*self.shared._echannel_merge(fields, expected_version))
 
     def tell_all(self, version: int, timeout: float | None) -> None:
@@ -327,7 +330,7 @@ class _Countdown:
             self._done()
 
 
-class CopyHolder:
+class CopyHolder(Holder):
     """A `SharedObject` of this process that is a copy: told of updates while somebody else holds it."""
 
     __slots__ = ("__weakref__", "_copy")
@@ -344,8 +347,8 @@ class CopyHolder:
 
         self._copy = weakref.ref(copy, dropped)
 
+    @override
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
-        """See `Holder`."""
         copy = self._copy()
         try:
             if copy is not None:
@@ -368,11 +371,11 @@ class Link:
     def publish(
         self, fields: dict[str, Any], expected_version: int | None, timeout: float | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """See `Sharing`."""
+        """Have the master take these values; the version and fields that it has then."""
         return self._endpoint.sharing.publish(self.ref, fields, expected_version, timeout, self.holder)
 
     def pull(self, timeout: float | None = None) -> tuple[int, dict[str, Any]]:
-        """See `Sharing`."""
+        """The newest version and fields of the master."""
         return self._endpoint.sharing.pull(self.ref, timeout)
 
 

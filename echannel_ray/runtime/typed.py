@@ -283,7 +283,7 @@ class EmittedRecords:
         return writer
 
     def encode(self, event: Any) -> Encoded:
-        """See `RecordEncoder.encode`; asks no manager about a mapping."""
+        """What an emitted event is on the wire: its kind, data and size in memory. Asks no manager about a mapping."""
         if not isinstance(event, Mapping):
             return self._encoder.emitted(event)
         names = frozenset(event)

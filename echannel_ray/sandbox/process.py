@@ -221,7 +221,7 @@ class Sandbox:
         self._line.on_writable()
 
     def look(self, now: float) -> None:
-        """See whether it keeps its limits, and end it where it does not."""
+        """End it where it does not keep its limits."""
         try:
             reason = self._meter.look(now, self._hearing.task, self._hearing.installed)
         except Exception as error:  # what can't be watched does not run

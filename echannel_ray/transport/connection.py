@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
 
+from typing_extensions import override
+
 from echannel_ray.errors import Closed
 
 if TYPE_CHECKING:
@@ -46,9 +48,8 @@ class Peer:
 class Connection(Protocol):
     """One link. Two threads may use it at once, one sending and one receiving, unless it is a `TlsConnection`."""
 
-    @property
-    def peer(self) -> Peer:
-        """Who is at the other side."""
+    __slots__ = ()
+    peer: Peer  # at the other side
 
     def fileno(self) -> int:
         """What to register with epoll."""
@@ -93,7 +94,7 @@ class QuietSocket(socket.socket):
         return adopted
 
 
-class PlainConnection:
+class PlainConnection(Connection):
     """A link over a stream socket as it is."""
 
     # The fast path of every event: a bound method of the socket and one call around it. An attribute that is the bound
@@ -110,8 +111,8 @@ class PlainConnection:
         """What to register with epoll; -1 once it is closed."""
         return -1 if self._socket is None else self._socket.fileno()
 
+    @override
     def recv_into(self, buffer: WriteableBuffer) -> int | None:
-        """See `Connection`."""
         try:
             return self._recv_into(buffer)
         except BlockingIOError:
@@ -119,8 +120,8 @@ class PlainConnection:
         except OSError:
             return 0
 
+    @override
     def send(self, parts: Sequence[ReadableBuffer]) -> int:
-        """See `Connection`."""
         try:
             # Without this flag a program that set SIGPIPE to its default would be killed by a peer's death.
             return self._sendmsg(parts, (), socket.MSG_NOSIGNAL)
@@ -140,14 +141,14 @@ class PlainConnection:
         """Never: what was taken is the kernel's."""
         return False
 
+    @override
     def setblocking(self, blocking: bool) -> None:
-        """See `Connection`."""
         if self._socket is None:
             raise_closed()
         self._socket.setblocking(blocking)
 
+    @override
     def close(self) -> None:
-        """See `Connection`."""
         sock, self._socket = self._socket, None
         if sock is not None:
             self._recv_into = self._sendmsg = raise_closed  # type: ignore[assignment]
