@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from typing_extensions import override
+
 from echannel_ray.core.messages import Definition, LookUpChannel
 from echannel_ray.errors import EventsMissing, NotSerialisable
 from echannel_ray.formats.packs import Undecodable
@@ -83,9 +85,11 @@ def _source(namespace: str, definition: Definition, wanted: Sequence[Part]) -> A
     from ray.data.block import BlockMetadata
 
     class EChannelDatasource(Datasource):
+        @override
         def estimate_inmemory_data_size(self) -> int | None:
             return None  # logs know their sizes as they are stored
 
+        @override
         def get_read_tasks(
             self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
         ) -> list[Any]:

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from echannel_ray import errors, options
 from echannel_ray.client.channels import encoder_of, fields_of, open_typed, retains
 from echannel_ray.client.consumption import Pair, consume, tier_of
@@ -99,11 +101,13 @@ class EventChannel:
         self._retain = retain
         self._definition: messages.Definition | None = None
 
+    @override
     def __reduce__(self) -> Any:
         return EventChannel, (
             self._namespace, self._name, self._event_type, self._packing, self._retain, self._chain, self._output,
         )  # fmt: skip
 
+    @override
     def __repr__(self) -> str:
         return f"<channel {self._namespace}/{self.name}>"
 

@@ -6,6 +6,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.core.messages import Shipment
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.program import TYPES_OF_VALUES, Type
@@ -22,6 +24,7 @@ class Ecode:
         self.source = source
         self.output = output
 
+    @override
     def __repr__(self) -> str:
         return f"<E-code {name_of(self.source)!r}>"
 

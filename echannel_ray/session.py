@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import ray
+from typing_extensions import override
 
 from echannel_ray import errors
 from echannel_ray.actors import bootstrap
@@ -63,6 +64,7 @@ class Session(OwnedByProcess):
         self._endpoint.on_node_drains = self._leave_node
         self._endpoint.start()
 
+    @override
     def __repr__(self) -> str:
         return f"<echannel_ray session in namespace {self.namespace!r}{' (closed)' if self._endpoint.closed else ''}>"
 
@@ -71,6 +73,7 @@ class Session(OwnedByProcess):
         """Whether it can still do something: it was not closed, and Ray is the one that it joined."""
         return not self._endpoint.closed and self._endpoint.broken is None and _ray_identity() == self._ray
 
+    @override
     def close(self, drain_seconds: float | None = None) -> None:
         """Leave: what was published is drained first (for as long as it takes, or so many seconds)."""
         global _current

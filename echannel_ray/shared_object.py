@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict
-from typing_extensions import Format, get_annotations
+from typing_extensions import Format, get_annotations, override
 
 from echannel_ray.errors import EChannelError, MasterLost, NotSerialisable, StaleVersion
 from echannel_ray.formats import plain
@@ -98,6 +98,7 @@ class SharedObject(BaseModel):
         _set(self, "_echannel", _State())
         return self
 
+    @override
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         taken = sorted(_RESERVED & get_annotations(cls, format=Format.FORWARDREF).keys())
@@ -107,6 +108,7 @@ class SharedObject(BaseModel):
                 "give the field another name"
             )
 
+    @override
     def model_post_init(self, context: Any, /) -> None:
         """Remember what version 0 is."""
         self._echannel.base = self._echannel_capture()
@@ -205,6 +207,7 @@ class SharedObject(BaseModel):
 
     # ---- as a Python object ----
 
+    @override
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in type(self).__pydantic_fields__:
             super().__setattr__(name, value)
@@ -216,6 +219,7 @@ class SharedObject(BaseModel):
             super().__setattr__(name, value)
             state.assigned.add(name)
 
+    @override
     def __reduce_ex__(self, protocol: Any) -> Any:
         state = self._echannel
         if state.is_snapshot:
@@ -226,9 +230,11 @@ class SharedObject(BaseModel):
         whose = (owner.namespace, ref.node, ref.endpoint, ref.number)
         return _copy_from, (type(self), whose, version, plain.encode(fields))
 
+    @override
     def __copy__(self: S) -> S:
         return self._echannel_own(super().__copy__())
 
+    @override
     def __deepcopy__(self: S, memo: dict[int, Any] | None = None) -> S:
         return self._echannel_own(super().__deepcopy__(memo))
 

@@ -6,6 +6,8 @@ import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.client.consumption import Consumption
 from echannel_ray.runtime.message import Gap, Message
@@ -89,6 +91,7 @@ class Subscription(OwnedByProcess):
             # Nobody can ask for its events any more, and producers would wait for it for good.
             weakref.finalize(self, self._endpoint.abandon_later, self._inbox).atexit = False
 
+    @override
     def __repr__(self) -> str:
         state = " (closed)" if self._consumption.closed else ""
         return f"<subscription {self._inbox.number} of channel {self._inbox.channel!r}{state}>"
@@ -159,6 +162,7 @@ class Subscription(OwnedByProcess):
                 f"{self._inbox.pending} events of {self._inbox.channel!r} not handled within {timeout} s"
             )
 
+    @override
     def close(self) -> None:
         """End it: no event is handled after this, but for one that is being handled. A second call does nothing."""
         self._consumption.close()

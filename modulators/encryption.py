@@ -53,6 +53,7 @@ class Encrypt(Modulator):
     def _cipher(self) -> AESGCM:
         return _cipher_of(self._secret, self._salt)
 
+    @override
     def key(self) -> str:
         """Tells keys apart without being one: what this returns is kept in more places than the modulator."""
         return hashlib.sha256(b"echannel_ray: which key" + self._secret).hexdigest()

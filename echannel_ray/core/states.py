@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from typing_extensions import override
+
 Transitions = Mapping[tuple[str, str], str]  # (state, event): the state after it
 
 _MAX_STORY: Final = 20
@@ -18,6 +20,7 @@ class IllegalTransition(RuntimeError):
         self.what, self.state, self.event, self.story = what, state, event, [*story]
         super().__init__(what, state, event, self.story)
 
+    @override
     def __str__(self) -> str:
         led = f"; before: {', '.join(self.story)}" if self.story else ""
         return f"{self.what} is {self.state}, and can't be told {self.event!r}{led}"

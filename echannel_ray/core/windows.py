@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from typing_extensions import override
+
 if TYPE_CHECKING:
     from echannel_ray.core.streams import Recipient, SenderStream
 
@@ -63,6 +65,7 @@ class Blocker(NamedTuple):
 
     name: str
 
+    @override
     def __str__(self) -> str:
         return self.name
 

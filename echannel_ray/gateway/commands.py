@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import msgspec
+from typing_extensions import override
 
 from echannel_ray.gateway.rights import Right
 from echannel_ray.logs.entries import Chosen, Place
@@ -55,6 +56,7 @@ class Open(_Command, frozen=True, tag="open"):
     retain: dict[str, Any] | None = None
 
     @property
+    @override
     def needs(self) -> tuple[Right, ...]:
         """To make a channel is more than to look at it."""
         return ("publish", "subscribe") if self.schema is None else ("publish",)
@@ -101,6 +103,7 @@ class StagedBytes(_Command, frozen=True, tag="staged_bytes"):
 
 class _Reading(_Command, frozen=True):
     @property
+    @override
     def needs(self) -> tuple[Right, ...]:
         return ("subscribe",)
 

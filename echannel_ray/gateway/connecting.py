@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.gateway import failures
 from echannel_ray.gateway.endpoint import Endpoint
@@ -45,6 +47,7 @@ class Connection(Line):
             except flight().FlightError as error:
                 raise self._as_ours(error) from None
 
+    @override
     def _make(self) -> Caller:
         endpoint = self.endpoint
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 import msgspec
+from typing_extensions import override
 
 # An endpoint is good for as long as the gateway has this identity: revoking it is making another.
 _LIFE = timedelta(days=3650)
@@ -26,6 +27,7 @@ class Identity(msgspec.Struct, frozen=True):
     port: int = 0  # 0: any
     events_port: int = 0
 
+    @override
     def __repr__(self) -> str:
         return f"Identity(port={self.port}, events_port={self.events_port})"
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 
 class Clock(Protocol):
     """The producer's clocks; offered everywhere."""
@@ -79,6 +81,7 @@ class Services(Mapping[Any, Any]):
     def __init__(self, names: Iterable[str], call: Call) -> None:
         self._proxies = {name: Proxy(name, call) for name in names}
 
+    @override
     def __getitem__(self, service: Any) -> Proxy:
         name = service_name(service)
         try:
@@ -86,9 +89,11 @@ class Services(Mapping[Any, Any]):
         except KeyError:
             raise KeyError(f"{name} was not asked for: name it in the modulator's `requires`") from None
 
+    @override
     def __iter__(self) -> Iterator[Any]:
         return iter(self._proxies)
 
+    @override
     def __len__(self) -> int:
         return len(self._proxies)
 
@@ -111,5 +116,6 @@ class Proxy:
 
         return call
 
+    @override
     def __repr__(self) -> str:
         return f"<service {self._name}>"

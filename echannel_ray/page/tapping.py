@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from typing_extensions import override
+
 import echannel_ray as ec
 from echannel_ray.modulators import AtMostRate
 from echannel_ray.overview.reading import read_status
@@ -98,6 +100,7 @@ class _Shortened(reprlib.Repr):
         self.maxstring = 500
         self.maxother = _MAX_TEXT
 
+    @override
     def repr_instance(self, x: Any, level: int) -> str:
         """Of an object that may have any `__repr__`."""
         return _cut(super().repr_instance(x, level))

@@ -9,6 +9,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.pod.health import Health
 from echannel_ray.pod.refusals import Refused
 from echannel_ray.pod.settings import PORT_VARIABLE
@@ -19,6 +21,7 @@ class Probes:
 
     def __init__(self, host: str, port: int, health: Health) -> None:
         class Handler(_Handler):
+            @override
             def document(self) -> dict[str, Any]:
                 return health.document()
 
@@ -68,5 +71,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in `http.server`
+    @override
+    def log_message(self, format: str, *args: Any) -> None:
         """Probes come every few seconds: nothing is said of them."""

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy
 import numpy.typing as npt
+from typing_extensions import override
 
 from echannel_ray.programs.copying import check_copy, copies
 from echannel_ray.programs.outputs import MISSING, first_values, program_outputs, zero_of
@@ -36,6 +37,7 @@ class Trapped(Exception):
         super().__init__(index, trap, done)
         self.index, self.trap, self.done = index, trap, done
 
+    @override
     def __str__(self) -> str:
         return f"record {self.index}: {self.trap}"
 

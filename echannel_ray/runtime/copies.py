@@ -180,6 +180,7 @@ class _Unpickler(pickle.Unpickler):
         self._copies = copies
         self._known: set[type] = set()
 
+    @override
     def find_class(self, module: str, name: str) -> Any:
         """Classes that are no modulators are this process's own, where it has them: events are instances of those."""
         found = super().find_class(module, name)
@@ -191,6 +192,7 @@ class _Unpickler(pickle.Unpickler):
                 return partial(_fill_class, self._known)
         return found
 
+    @override
     def persistent_load(self, pid: Any) -> Any:
         _, index, cls = pid
         return self._copies[index].copy(cls)

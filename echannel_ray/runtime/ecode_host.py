@@ -54,6 +54,7 @@ class EcodeHost(Host):
         self._write: Writer | None = None  # outputs of records without a layout
         self._closed = False
 
+    @override
     def install(self) -> None:
         """Verify the program, or raise. A producer that publishes meanwhile is not to notice."""
         with quick_switches():
@@ -120,6 +121,7 @@ class EcodeHost(Host):
 
     # ---- working ----
 
+    @override
     def advance(self) -> None:
         """Work on what waits; a thread that finds another one at work leaves it to that one."""
         branch = self._branch

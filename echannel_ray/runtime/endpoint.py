@@ -300,6 +300,7 @@ class Endpoint(Link):
     def interrupt(self) -> None:
         self.incoming.interrupt()
 
+    @override
     def tick(self) -> bool:
         """Send what has waited long enough, acknowledge, probe, ask again; True when there is more to do soon."""
         now = time.monotonic()

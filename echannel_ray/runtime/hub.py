@@ -18,6 +18,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.core import frames
 from echannel_ray.core.frames import MAX_FRAME_BYTES, MAX_GREETING_BYTES
@@ -94,6 +96,7 @@ class HubLink:
         self.writable = True  # False while epoll waits until it is
         self.renew_at = math.inf  # on `time.monotonic`; of a link that we opened, while both certificates are good
 
+    @override
     def __repr__(self) -> str:
         return f"<link to {'endpoint' if self.endpoint else 'node'} {self.endpoint or self.node:x}>"
 

@@ -53,8 +53,8 @@ class InlineHost(Host):
         self._timer: Any = None
         self._closed = False
 
+    @override
     def install(self) -> None:
-        """Have the modulator ready, or raise."""
         records = self._branch.publisher.records
         if records is not None:
             is_changed = self._branch.publisher.branches.makes_outputs(self._branch.derived.parent)
@@ -177,6 +177,7 @@ class InlineHost(Host):
 
     # ---- working ----
 
+    @override
     def advance(self) -> None:
         """Work on what waits; a thread that finds another one at work leaves it to that one."""
         branch = self._branch

@@ -51,8 +51,8 @@ class IsolatedHost(Host, Owner):
         self._closed = False
         self.is_away = False  # while the modulator waits for an answer
 
+    @override
     def install(self) -> None:
-        """Have the modulator ready in a sandbox, or raise."""
         shipment = self._shipment
         branch = self._branch
         for shared in self._shared:

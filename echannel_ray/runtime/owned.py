@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 T = TypeVar("T", bound="OwnedByProcess")
 
 
@@ -21,6 +23,7 @@ class OwnedByProcess:
     ) -> None:
         self.close()
 
+    @override
     def __reduce__(self) -> Any:
         raise TypeError(self._advice)
 

@@ -49,6 +49,7 @@ class TracedReplica(Replica):
         self._given.clear()
         return taken
 
+    @override
     def _queue(self) -> None:
         self.waiting.extend(self._closed(self.emitted))
         self.emitted.clear()

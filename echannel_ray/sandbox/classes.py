@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from typing_extensions import override
+
 from echannel_ray.formats import by_value
 
 _MAKERS: Final = frozenset({"_make_skeleton_class", "_make_skeleton_enum", "rebuild_class"})
@@ -92,6 +94,7 @@ class CodeUnpickler(pickle.Unpickler):
         super().__init__(io.BytesIO(code))
         self.made: list[type] = []
 
+    @override
     def find_class(self, module: str, name: str) -> Any:
         """What makes classes is made to tell."""
         found = super().find_class(module, name)
@@ -105,6 +108,7 @@ class _DefinitionUnpickler(pickle.Unpickler):
         super().__init__(io.BytesIO(definition))
         self._classes = classes
 
+    @override
     def find_class(self, module: str, name: str) -> Any:
         """What makes classes is given other bases."""
         found, classes = super().find_class(module, name), self._classes
@@ -124,6 +128,7 @@ class _Stub(types.ModuleType):
         super().__init__(name)
         self.__path__ = []  # a package, so that those inside it are missed by their own names
 
+    @override
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)

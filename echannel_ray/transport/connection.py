@@ -52,7 +52,7 @@ class Connection(Protocol):
     peer: Peer  # at the other side
 
     def fileno(self) -> int:
-        """What to register with epoll."""
+        """What to register with epoll; -1 once it is closed."""
 
     def recv_into(self, buffer: WriteableBuffer) -> int | None:
         """Fill the (not empty) buffer from its start: how many bytes, 0 at end of file, None if there are none now."""
@@ -107,8 +107,8 @@ class PlainConnection(Connection):
         self._recv_into = self._socket.recv_into
         self._sendmsg = self._socket.sendmsg
 
+    @override
     def fileno(self) -> int:
-        """What to register with epoll; -1 once it is closed."""
         return -1 if self._socket is None else self._socket.fileno()
 
     @override
@@ -133,10 +133,12 @@ class PlainConnection(Connection):
                 return self.send(parts[:MAX_PARTS])
             raise as_connection_error(error) from None
 
+    @override
     def pending(self) -> bool:
         """Never: all there is to read is in the socket."""
         return False
 
+    @override
     def wants_write(self) -> bool:
         """Never: what was taken is the kernel's."""
         return False

@@ -36,6 +36,7 @@ class MemoryConnection(Connection):
         self._blocking = True
         self._closed = False
 
+    @override
     def fileno(self) -> int:
         """Not supported."""
         raise io.UnsupportedOperation("a link in memory has no descriptor: use threads, or a socketpair")
@@ -76,11 +77,13 @@ class MemoryConnection(Connection):
                     return taken
                 self._changed.wait()
 
+    @override
     def pending(self) -> bool:
         """Whether a read would give something: there is no epoll that could know."""
         with self._changed:
             return bool(self._reads.content)
 
+    @override
     def wants_write(self) -> bool:
         """Never: what was taken is the other end's."""
         return False

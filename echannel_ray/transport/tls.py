@@ -110,8 +110,8 @@ class TlsConnection(Connection):
             )
         return True
 
+    @override
     def fileno(self) -> int:
-        """What to register with epoll; -1 once it is closed."""
         return -1 if self._socket is None else self._socket.fileno()
 
     @override
@@ -198,10 +198,12 @@ class TlsConnection(Connection):
         with contextlib.suppress(ConnectionError):
             self._flush()
 
+    @override
     def pending(self) -> bool:
         """Whether records have left the socket that nobody has read yet."""
         return self._pending and self._socket is not None
 
+    @override
     def wants_write(self) -> bool:
         """Whether records wait for the socket to take them."""
         return self._socket is not None and (bool(self._unsent) or self._outgoing.pending > 0)
