@@ -32,7 +32,7 @@ _LEAST_EVENTS: Final = 10_000  # a task for fewer costs more than it reads
 
 @dataclass(frozen=True)
 class Part:
-    """What one task reads: events of a log."""
+    """Events of a log that one task reads."""
 
     log: str
     start: int
@@ -106,7 +106,7 @@ def _source(namespace: str, definition: Definition, wanted: Sequence[Part]) -> A
 
 
 def split(wanted: Sequence[Part], parallelism: int) -> list[Part]:
-    """About so many parts of equal size."""
+    """The parts cut anew into about so many of equal size."""
     total = sum(part.stop - part.start for part in wanted)
     step = max(_LEAST_EVENTS, -(-total // max(1, parallelism)))
     return [
@@ -115,7 +115,7 @@ def split(wanted: Sequence[Part], parallelism: int) -> list[Part]:
 
 
 def _read(namespace: str, definition: Definition, part: Part) -> Iterator[pa.Table]:
-    """In a task: the tables of a part."""
+    """The tables of a part; runs in a task."""
     import pyarrow as pa
 
     known.learn_all(definition.formats)

@@ -118,7 +118,7 @@ class EventChannel:
 
     @property
     def namespace(self) -> str:
-        """The namespace that it belongs to."""
+        """The namespace that the channel belongs to."""
         return self._namespace
 
     @property
@@ -133,7 +133,7 @@ class EventChannel:
         return fields_of(self._defined())
 
     def stats(self) -> ChannelStats:
-        """Counters over all processes."""
+        """The channel's counters over all processes."""
         from echannel_ray.models import ChannelStats
 
         answer = self._joined().requests.ask(messages.GetChannelStats(self._name, self._defined().incarnation))
@@ -361,7 +361,7 @@ class EventChannel:
         return RecordReader(endpoint, self._name, definition.incarnation, Reader(target, record, batches))
 
     def _check_start(self, start: str | Position | None, on_missing: str) -> None:
-        """Raises where the channel can't be read from there."""
+        """Raise where the channel can't be read from there."""
         if on_missing not in ("raise", "skip"):
             raise ValueError(f'on_missing is "raise" or "skip", not {on_missing!r}')
         if isinstance(start, str) and start not in ("new", "earliest"):

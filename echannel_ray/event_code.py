@@ -37,7 +37,7 @@ def ecode(source: str | Callable[..., Any], output: Any = None) -> Ecode:
 
 
 def as_ecode(modulator: Any) -> Ecode | None:
-    """The program, where that is what was given for a modulator."""
+    """The program that was given for a modulator, itself or as text; None where a modulator was given."""
     if isinstance(modulator, Ecode):
         return modulator
     return ecode(modulator) if isinstance(modulator, str) else None

@@ -155,7 +155,7 @@ class ChannelStats(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def latency_p99_seconds(self) -> float | None:
-        """What all but a hundredth of them took at most."""
+        """The latency that all but a hundredth of the events had at most."""
         return quantile(self.latency, 0.99)
 
 

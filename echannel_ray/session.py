@@ -94,13 +94,13 @@ class Session(OwnedByProcess):
             self._end()
 
     def _end(self) -> None:
-        """Leave without a word to anybody but the concentrator."""
+        """Leave, and tell nobody but the concentrator."""
         self._endpoint.close()
         # It may be dead, and its successor would wait for us.
         mark_left(os.path.dirname(self._socket_path), self._endpoint.id)
 
     def _leave_node(self, seconds: float) -> None:
-        """The node is to be removed."""
+        """Leave a node that is to be removed."""
         try:
             leave_node(self._endpoint, seconds)
         finally:
@@ -180,7 +180,7 @@ class Session(OwnedByProcess):
         return GatewayEndpoint.parse(self._endpoint.requests.ask(request))
 
     def status(self) -> Status:
-        """All parts of the namespace."""
+        """The namespace and all its parts."""
         from echannel_ray.models import status_of
 
         return status_of(self._endpoint.requests.ask(messages.GetStatus()))

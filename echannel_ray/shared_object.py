@@ -93,7 +93,7 @@ class SharedObject(BaseModel):
         _echannel: ClassVar[_State]
 
     def __new__(cls: type[S], *args: Any, **kwargs: Any) -> S:
-        """Also where pydantic makes one without `__init__`."""
+        """An object with its lock, also where pydantic makes one without `__init__`."""
         self = super().__new__(cls)
         _set(self, "_echannel", _State())
         return self
@@ -110,7 +110,7 @@ class SharedObject(BaseModel):
 
     @override
     def model_post_init(self, context: Any, /) -> None:
-        """Remember what version 0 is."""
+        """Keep the fields of version 0."""
         self._echannel.base = self._echannel_capture()
 
     # ---- public ----
@@ -127,7 +127,7 @@ class SharedObject(BaseModel):
 
     @policy.setter
     def policy(self, policy: str) -> None:
-        """From the next publish on."""
+        """Change the policy, from the next publish on."""
         if policy not in ("prompt", "lazy"):
             raise ValueError(f"policy is 'prompt' or 'lazy', not {policy!r}")
         self._echannel_check_is_no_snapshot()
@@ -308,7 +308,7 @@ class SharedObject(BaseModel):
         return made
 
     def _echannel_update(self, version: int, fields: dict[str, Any]) -> None:
-        """The master has published."""
+        """Take in what the master has published."""
         with self._echannel.lock:
             self._echannel_take(version, fields)
 
@@ -332,7 +332,7 @@ class SharedObject(BaseModel):
         return captured
 
     def _echannel_changed(self) -> dict[str, Any]:
-        """What is not as in the version that this copy has."""
+        """The fields that are not as in the version that this copy has."""
         changed = {}
         values, base = self.__dict__, self._echannel.base
         for name in type(self).__pydantic_fields__:
@@ -436,7 +436,7 @@ class SharedObject(BaseModel):
 
 
 class _Turn:
-    """Wait for a lock, and say what is left of the time."""
+    """Waits for a lock, and says what is left of the time."""
 
     def __init__(self, lock: threading.Lock, timeout: float | None) -> None:
         self._lock = lock

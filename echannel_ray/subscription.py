@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # No generators: these would end with the first error, and what is told in the place of events that are gone is no end.
 # They hold the subscription: one that is garbage is closed, and `for event in channel.subscribe()` holds nothing else.
 class _Messages:
-    """What `Subscription.messages` returns."""
+    """The iterable that `Subscription.messages` returns."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -40,7 +40,7 @@ class _Messages:
 
 
 class _Events:
-    """What `for` gets."""
+    """The iterator of `for`."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._messages = _Messages(subscription)
@@ -58,7 +58,7 @@ class _Events:
 
 
 class _AsyncEvents:
-    """What `async for` gets."""
+    """The iterator of `async for`."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription

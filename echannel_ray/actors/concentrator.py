@@ -372,7 +372,7 @@ class Concentrator(Owner):
         return self._registry.of_slot(slot, managers)
 
     async def directory_changed(self, directory: Directory) -> None:
-        """Concentrators came or left."""
+        """Take in a new directory: concentrators came or left."""
         # Not before the answer to joining, which brings the certificate that is needed to reach them.
         await self._serving.wait()
         self._take_directory(directory)
@@ -443,7 +443,7 @@ class Concentrator(Owner):
             self._loop.call_soon_threadsafe(self._in_background, self._retire_soon())
 
     async def wire_version(self) -> int:
-        """The version that this part speaks."""
+        """The version of the protocol that the concentrator speaks."""
         return WIRE_VERSION
 
     async def stop(self) -> None:
@@ -485,7 +485,7 @@ class Concentrator(Owner):
         ray.actor.exit_actor()
 
     async def _withdraw(self, farewell: bytes) -> None:
-        """Be none of the namespace's concentrators any more."""
+        """Stop being one of the namespace's concentrators."""
         self._life.become("withdraw")
         await self._close(farewell)
         await self._ask_name_server("leave", self.node, self._incarnation)

@@ -43,7 +43,7 @@ _QUESTIONS: Final = (
 
 
 class About(msgspec.Struct, frozen=True):
-    """What stands beside a log on disk: whose it is."""
+    """Whose log a file is: what stands beside a log on disk."""
 
     channel: str
     incarnation: int
@@ -53,7 +53,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 def note(path: Path, about: About) -> None:
-    """Have it stand beside a log, all or nothing."""
+    """Write what a log is about to the file beside it, all or nothing."""
     temporary = path.with_suffix(".new")
     temporary.write_bytes(msgspec.json.encode(about))
     temporary.replace(path.with_suffix(".json"))
@@ -80,7 +80,7 @@ class Keeper:
         self.endpoint.start()
 
     def open(self, channel: str, incarnation: int = 0) -> LogAddress:
-        """Have the log of a channel here; where it is."""
+        """Open the log of a channel at this node; its address."""
         return self._address(self.kept(channel, incarnation).shelf)
 
     def kept(self, channel: str, incarnation: int = 0) -> Kept:
@@ -190,7 +190,7 @@ class Keeper:
             threading.Thread(target=self._emptied, name="echannel-keeper-ends", daemon=True).start()
 
     def _discard(self, kept: Kept) -> None:
-        """Its channel was deleted."""
+        """Delete the log of a channel that was deleted."""
         self._close(kept)
         kept.store.delete()
         if kept.path is not None:

@@ -23,7 +23,7 @@ class Reports(Protocol):
         """A stream was handled up to `mark`; its last event was perhaps a delivered one."""
 
     def release(self, reception: Reception, delivery: int) -> None:
-        """Nobody handles a delivered event."""
+        """Let whoever delivered an event wait no longer: nobody handles it."""
 
 
 class Source(Protocol):

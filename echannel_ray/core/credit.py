@@ -87,7 +87,7 @@ class Reception:
 
 
 def report(recipient: Recipient, mark: int) -> None:
-    """A recipient has handled everything up to a mark."""
+    """Note that a recipient has handled everything up to a mark."""
     recipient.handled_mark = max(recipient.handled_mark, mark)
     if recipient.route is not None:
         _take_off(recipient, mark)

@@ -118,12 +118,12 @@ class ReceiverCutovers:
         self._left: dict[tuple[int, int, int], int] = {}
 
     def endpoint_gone(self, endpoint: int) -> None:
-        """A producer's process has died: nothing is waited for."""
+        """Wait for nothing of a process any more: it has died."""
         self.waiting = {key: each for key, each in self.waiting.items() if key[0] != endpoint}
         self._left = {key: end for key, end in self._left.items() if key[0] != endpoint}
 
     def subscription_closed(self, subscription: int) -> None:
-        """Nothing is kept for it."""
+        """Forget what is kept for a subscription: it is closed."""
         open_ones = self._receiver.subscriptions
         self.waiting = {k: each for k, each in self.waiting.items() if any(who[0] in open_ones for who in each.who)}
         self._left = {key: end for key, end in self._left.items() if key[2] != subscription}

@@ -58,12 +58,12 @@ class Deliveries:
     # ---- at the endpoint that publishes ----
 
     def begin(self) -> Awaited:
-        """A delivery that nobody has to answer yet."""
+        """Begin a delivery: a list of who has to answer it, which is nobody yet."""
         self._next += 1
         return Awaited(self._next)
 
     def expect(self, awaited: Awaited, recipients: Iterable[Recipient], now: float) -> None:
-        """These have to answer."""
+        """Add subscriptions that have to answer for a delivery."""
         for recipient in recipients:
             awaited.waiting[recipient.endpoint, recipient.subscription] = recipient.node
         if awaited.waiting:

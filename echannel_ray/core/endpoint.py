@@ -86,7 +86,7 @@ Instruction = Acknowledged | Credited | LargeEventLeft | EndpointGone | PathRest
 
 
 class EndpointCore:
-    """One per process and namespace."""
+    """The protocol of one endpoint, without any I/O; one per process and namespace."""
 
     def __init__(
         self,
@@ -382,7 +382,7 @@ class EndpointCore:
         self.sender.membership_changed(stream, version, consumers, deleted, after or {})
 
     def subscription_opened(self, subscription: int) -> None:
-        """From now on its events are taken in."""
+        """Take in the events of a subscription from now on."""
         self.receiver.subscription_opened(subscription)
 
     def subscription_closed(self, subscription: int) -> None:
@@ -485,7 +485,7 @@ class EndpointCore:
         self.packs_sent += 1
 
     def _count(self, flow: FlowSender, columns: Columns, size_bytes: int) -> None:
-        """For the statistics: each stream's share of a pack."""
+        """Add each stream's share of a pack to the statistics."""
         streams = self.sender.gathers[flow.number].stream_of_route
         crossing_bytes = size_bytes * flow.crossings(self.node)
         if len(columns.streams) == 1:
@@ -541,7 +541,7 @@ class EndpointCore:
             self._waiting.pop(flow, None)
 
     def declare_new_flows(self) -> None:
-        """Flows are declared before their first pack."""
+        """Send the declarations of new flows, which go before their first packs."""
         for flow in self.sender.new_flows:
             self._declare(flow)
         self.sender.new_flows.clear()

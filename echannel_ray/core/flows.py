@@ -63,11 +63,11 @@ class FlowSender:
 
     @property
     def lowest_acked(self) -> int:
-        """Everybody has the packs up to this one."""
+        """The last pack that every destination has acknowledged, with all before it."""
         return min(self.acked.values(), default=self.last_sent)
 
     def crossings(self, node: int) -> int:
-        """To how many nodes besides this one its packs go."""
+        """How many nodes besides this one the packs of the flow go to."""
         return len(self.members) - (node in self.members)
 
     def sent(self, body: Sequence[Buffer], flags: int, size_bytes: int, now: float) -> int:
@@ -81,7 +81,7 @@ class FlowSender:
         return self.last_sent
 
     def acknowledged(self, node: int, number: int, now: float) -> None:
-        """A node has all packs up to `number`."""
+        """Note that a node has all packs up to `number`."""
         if number > self.acked.get(node, number):
             before = self.lowest_acked
             self.acked[node] = min(number, self.last_sent)
@@ -127,7 +127,7 @@ class FlowSender:
         return [node for node, number in self.acked.items() if number < self.last_sent]
 
     def answered(self, node: int, received: int, probed: int) -> list[SentPack]:
-        """A destination answered a probe: the packs that it lost."""
+        """The packs that a destination lacks, by its answer to a probe."""
         if node not in self.acked or received >= probed:
             return []
         until = probed + 1
@@ -181,7 +181,7 @@ class FlowReceiver:
         return False
 
     def accepted(self, size_bytes: int) -> None:
-        """The next pack was taken in."""
+        """Note that the next pack was taken in."""
         self.received += 1
         self.refusals = 0
         self.unacked_bytes += size_bytes

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Laggards:
-    """One per endpoint that sends."""
+    """The recipients that lag behind at one endpoint that sends."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender

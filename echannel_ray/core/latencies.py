@@ -17,7 +17,7 @@ BOUNDS_SECONDS: Final = tuple(map(float, _NAMES[:-1]))
 
 
 class Latencies:
-    """Samples of one subscription."""
+    """The latencies of one subscription, counted by how long they are."""
 
     __slots__ = ("_counts",)
 

@@ -63,7 +63,7 @@ class NameBook:
     # ---- concentrators ---------------------------------------------------------------------------------------------
 
     def joined(self, info: ConcentratorInfo) -> bool:
-        """A concentrator started (or was found); whether that was news."""
+        """Enter a concentrator that has started or was found; whether that was news."""
         known = self._concentrators.get(info.node)
         if info.incarnation <= self._left.get(info.node, -1):
             return False
@@ -105,7 +105,7 @@ class NameBook:
             self._version += 1
 
     def revoked_before(self, node: int) -> int:
-        """Since when a certificate of this node counts."""
+        """The time from which on certificates of this node count."""
         return self._revoked.get(node, 0)
 
     # ---- definitions and epochs ------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class NameBook:
                 self._forgotten.pop(definition.channel, None)
 
     def forgotten(self, definitions: Iterable[Definition]) -> None:
-        """A manager deleted these."""
+        """Forget the definitions of channels that a manager has deleted."""
         for definition in definitions:
             known = self._definitions.get(definition.channel)
             if known is not None and known.incarnation > definition.incarnation:

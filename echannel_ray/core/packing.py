@@ -81,7 +81,7 @@ def policy_of(packing: Packing, clock_offset_seconds: float = 0.0) -> Policy:
 
 
 class Fixed(Policy):
-    """The degree that was given."""
+    """Packs leave with the number of events that was given."""
 
     __slots__ = ("__weakref__", "degree", "interval_seconds", "unasked")
     unasked: int
@@ -156,7 +156,7 @@ class HillClimb(Policy):
             self._events = 0
 
     def _step(self, rate: float) -> None:
-        """The end of a step: the rule, as it is in the paper."""
+        """End a step: one event more or less for a pack, by the rule in the paper."""
         former_rate, self._former_rate = self._former_rate, rate
         former_degree, self._former_degree = self._former_degree, self.degree
         if former_rate is None:

@@ -362,7 +362,7 @@ class Receiver:
     # ---- routes ----
 
     def reception(self, endpoint: int, number: int, subscription: int) -> Reception | None:
-        """One stream at one subscription, if it is known."""
+        """The reception of one stream at one subscription, if it is known."""
         stream = self.streams.get((endpoint, number))
         return stream.receptions.get(subscription) if stream is not None else None
 
@@ -422,7 +422,7 @@ class Receiver:
         self._ending.add(reception.stream)
 
     def _forget(self, reception: Reception) -> None:
-        """Everything of this stream has arrived at this subscription."""
+        """End a reception: everything of its stream has arrived at its subscription."""
         stream = reception.stream
         del stream.receptions[reception.subscription]
         del self.receptions[reception.subscription][stream.endpoint, stream.number]
@@ -476,7 +476,7 @@ class Receiver:
                     self._forget(reception)
 
     def _leave_routes(self, subscription: int, stream: ReceivedStream | None = None) -> None:
-        """Nothing more goes to this subscription (by this stream)."""
+        """Take a subscription out of the routes (of one stream): nothing more goes to it."""
         for key, route in [*self.routes.items()]:
             if stream is None or route.stream is stream:
                 left = [i for i, r in enumerate(route.receptions) if r.subscription != subscription]
@@ -492,7 +492,7 @@ class Receiver:
     # ---- subscriptions ----
 
     def subscription_opened(self, subscription: int) -> None:
-        """From now on its events are taken in."""
+        """Take in the events of a subscription from now on."""
         self.subscriptions.add(subscription)
 
     def subscription_closed(self, subscription: int) -> list[Reception]:

@@ -35,7 +35,7 @@ def next_state(transitions: Transitions, what: str, state: str, event: str) -> s
 
 
 class Life:
-    """The state of one thing, and how it came there."""
+    """The state of one thing, and its story: how it came there."""
 
     def __init__(self, what: str, transitions: Transitions, state: str) -> None:
         self.what = what
@@ -44,7 +44,7 @@ class Life:
         self._story: deque[str] = deque(maxlen=_MAX_STORY)
 
     def become(self, event: str) -> None:
-        """Something happens to it."""
+        """Change the state by an event; `IllegalTransition` where the table has none."""
         following = self._transitions.get((self.state, event))
         if following is None:
             raise IllegalTransition(self.what, self.state, event, self._story)

@@ -51,12 +51,12 @@ def holds_up(policy: str) -> bool:
 
 
 def refuses(policy: str) -> bool:
-    """Whether a call that is held up raises at once."""
+    """Whether, under this policy, a call that is held up raises at once."""
     return ON_FULL[policy][CONSUMER] == REFUSE
 
 
 def on_full(stream: SenderStream, who: str) -> str:
-    """What follows on this stream where this one has no room."""
+    """What this stream does where somebody of this sort has no room."""
     return ON_FULL[stream.overflow][who]
 
 

@@ -58,5 +58,5 @@ def print_findings(findings: list[Finding], console: Console) -> None:
 
 
 def microseconds(seconds: list[float]) -> str:
-    """The median, as people read it."""
+    """The median of some seconds as text, in microseconds."""
     return f"{median(seconds) * 1e6:,.0f} µs"

@@ -66,7 +66,7 @@ def sealed(kind: int, payload: Any) -> Any:
 
 
 def sealed_events(body: PackBody) -> list[Any]:
-    """As `packs.decode_events`, in the same way."""
+    """The events of a pack as sealed ones, in the way of `packs.decode_events`."""
     kinds = body.kinds
     if not kinds:
         return body.events

@@ -55,7 +55,7 @@ class _KnownLogs(RemoteLogs):
 
 
 class _Opened:
-    """A channel that clients have opened."""
+    """A channel that clients have opened, as the backend knows it."""
 
     def __init__(self, endpoint: Endpoint, definition: Definition) -> None:
         self.definition = definition
@@ -78,7 +78,7 @@ class _Opened:
         self._schema, self._is_schema_known = schema, True
 
     def revised(self, definition: Definition) -> None:
-        """Formats or fields were added."""
+        """Take in a definition to which formats or fields were added."""
         self.definition = definition
         self._is_schema_known = False
 
@@ -250,7 +250,7 @@ class GatewayBackend:
         return self._kept(name).store.outcome(write) == "aborted"
 
     def staged_bytes(self, name: str) -> int:
-        """What waits for a commit."""
+        """How many bytes wait for a commit."""
         return self._kept(name).store.staged_bytes
 
     # ---- what goes out ----
@@ -303,7 +303,7 @@ class GatewayBackend:
         }
 
     def acknowledge(self, name: str, group: str, marks: Mapping[str, int], lease_seconds: float) -> None:
-        """A group has done with all before these offsets."""
+        """Note that a group has done with all before these offsets, and renew its lease."""
         logs = self._found(name).logs
         here = {address.log for address in logs.addresses()}
         for log in marks.keys() & here:
@@ -360,7 +360,7 @@ class GatewayBackend:
         return self._feeds.derive(self._found(name).definition, source, params, output)
 
     def close(self) -> None:
-        """End: who waits for a keeper that is away is let go."""
+        """End all subscriptions, and let go whoever waits for a keeper that is away."""
         self._feeds.close()
         for opened in self._opened.values():
             opened.logs.close()

@@ -39,7 +39,7 @@ class GatewayClient:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where the gateway is."""
+        """The gateway's endpoint, where this client is connected to."""
         return self._connection.endpoint
 
     def __enter__(self) -> GatewayClient:
@@ -51,7 +51,7 @@ class GatewayClient:
         self.close()
 
     def close(self) -> None:
-        """Be done with it."""
+        """End the connection; calls in progress go on, and there will be no others."""
         self._connection.close()
 
     def channel(
@@ -107,7 +107,7 @@ class GatewayClient:
         return self._ask(commands.IsAborted(name, write), bool)
 
     def staged_bytes(self, name: str) -> int:
-        """What waits for a commit."""
+        """How many bytes wait for a commit."""
         return self._ask(commands.StagedBytes(name), int)
 
     def offsets(self, name: str) -> dict[str, tuple[int, int]]:
@@ -141,7 +141,7 @@ class GatewayClient:
         return self._ask(commands.Group(name, group, start, lease_seconds), dict[str, int])
 
     def acknowledge(self, name: str, group: str, marks: Mapping[str, int], lease_seconds: float) -> None:
-        """A group has done with all before these offsets."""
+        """Tell that a group has done with all before these offsets."""
         self._ask(commands.Acknowledge(name, group, dict(marks), lease_seconds), type(None))
 
     def _ask(self, command: commands.Command, answer: type[T]) -> T:

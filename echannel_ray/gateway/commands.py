@@ -26,7 +26,7 @@ class _Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
 
     @property
     def needs(self) -> tuple[Right, ...]:
-        """One of these rights."""
+        """The rights of which a client needs one."""
         return ("publish",)
 
 
@@ -58,7 +58,7 @@ class Open(_Command, frozen=True, tag="open"):
     @property
     @override
     def needs(self) -> tuple[Right, ...]:
-        """To make a channel is more than to look at it."""
+        """The rights of which a client needs one: to make a channel is more than to look at it."""
         return ("publish", "subscribe") if self.schema is None else ("publish",)
 
 

@@ -32,7 +32,7 @@ class Caller(NamedTuple):
 
 
 class Connection(Line):
-    """One per client; any thread may use it."""
+    """The connection of one client to its gateway; any thread may use it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Connection(Line):
 
     @contextmanager
     def call(self) -> Iterator[Caller]:
-        """Around each call: its errors become ours."""
+        """Make a call within: its errors become ours."""
         with self.in_use() as caller:
             try:
                 yield caller

@@ -44,7 +44,7 @@ class EventServer(Gatekeeper):
         self._socket: socket.socket | None = None
 
     def start(self, host: str, port: int, identity: Identity) -> int:
-        """Listen: the port. `OSError` where that can't be."""
+        """Listen; the port. `OSError` where that can't be."""
         context = server_context(identity)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = self._socket = socket.create_server((host, port), family=family, backlog=128)

@@ -108,7 +108,7 @@ class EventService:
         return Outgoing(message.id, feed, message.credit)
 
     def close(self) -> None:
-        """Let go of all that the connection had."""
+        """Let go of all that the connection had open."""
         let_go([each.feed for each in self.subscriptions.values()])
         let_go(self._derived.values())
 

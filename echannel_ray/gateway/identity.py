@@ -35,12 +35,12 @@ class Identity(msgspec.Struct, frozen=True):
         return msgspec.msgpack.encode(self)
 
     def at(self, port: int, events_port: int) -> Identity:
-        """The same at other ports."""
+        """The same identity at other ports."""
         return msgspec.structs.replace(self, port=port, events_port=events_port)
 
     @staticmethod
     def parse(data: bytes) -> Identity:
-        """The identity again; `ValueError` where the bytes are none."""
+        """The identity that these bytes are; `ValueError` where they are none."""
         try:
             return msgspec.msgpack.decode(data, type=Identity)
         except msgspec.DecodeError as error:
@@ -59,7 +59,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def new_token() -> str:
-    """What a client shows: random, and too long to be guessed."""
+    """A new token: random, and too long to be guessed."""
     return secrets.token_urlsafe(_TOKEN_BYTES)
 
 

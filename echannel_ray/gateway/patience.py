@@ -17,7 +17,7 @@ class Patience:
         self.renew()
 
     def renew(self) -> None:
-        """Something went well."""
+        """Begin anew: something went well."""
         self._deadline: float | None = None
         self._pause = _FIRST_PAUSE_SECONDS
 
@@ -27,7 +27,7 @@ class Patience:
             raise error
 
     def pause(self) -> bool:
-        """A pause before the next try; False where there is to be none."""
+        """Pause before the next try; False where there is to be none."""
         now = time.monotonic()
         self._deadline = now + self._seconds if self._deadline is None else self._deadline
         if now >= self._deadline:

@@ -30,7 +30,7 @@ class Bucket:
 
 
 class Rates:
-    """Of one token: all its connections share them."""
+    """The rates of one token, which all its connections share."""
 
     def __init__(self, events_per_second: float | None, bytes_per_second: float | None, now: float) -> None:
         self._buckets: Sequence[Bucket] = (Bucket(events_per_second, now), Bucket(bytes_per_second, now))

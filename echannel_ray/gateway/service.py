@@ -88,7 +88,7 @@ class Service:
             at = behind
 
     def answer(self, command: commands.Command) -> Any:
-        """What the backend says to any other command, as plain data."""
+        """The backend's answer to any other command, as plain data."""
         backend, name = self._backend, command.channel
         match command:
             case commands.Open():

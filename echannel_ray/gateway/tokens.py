@@ -51,7 +51,7 @@ class Token:
         self.is_revoked = False
 
     def end(self, now: float) -> errors.NotAuthorised | None:
-        """Why it is no good any more, if it is not."""
+        """Why the token is no good any more; None while it is good."""
         if self.is_revoked:
             return errors.NotAuthorised(f"this token was revoked: {_ADVICE}", reason="revoked")
         if self.expires_at is not None and now >= self.expires_at:
@@ -59,7 +59,7 @@ class Token:
         return None
 
     def check(self) -> None:
-        """`NotAuthorised` where it is no good any more."""
+        """Raise `NotAuthorised` where the token is no good any more."""
         end = self.end(time.time())
         if end is not None:
             raise end
@@ -71,7 +71,7 @@ def digest_of(token: str) -> bytes:
 
 
 class Tokens:
-    """One per gateway; any thread may use it."""
+    """The tokens of one gateway; any thread may use it."""
 
     def __init__(self, remembered: Remembered, remember: Callable[[Remembered], None]) -> None:
         """`remember` is called with each change, before it takes effect."""

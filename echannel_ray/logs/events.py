@@ -27,7 +27,7 @@ def signed(token: int) -> int:
 
 
 def add_body(rows: sqlite3.Connection, entry: NewEntry) -> int | None:
-    """Keep the data of an entry; their number."""
+    """Write the data of an entry as a body; the body's number."""
     return rows.execute("INSERT INTO bodies (data) VALUES (?)", (entry.data,)).lastrowid
 
 

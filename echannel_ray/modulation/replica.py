@@ -69,7 +69,7 @@ class Replica:
         return length_hint(current) if current is not None else 0
 
     def period(self) -> None:
-        """Its timer is due."""
+        """Run the modulator's period: its timer is due."""
         try:
             self.modulator.period()
         finally:
@@ -77,7 +77,7 @@ class Replica:
                 self._queue()
 
     def flush(self) -> None:
-        """Have it emit what it holds back."""
+        """Have the modulator emit what it holds back."""
         try:
             self.modulator.flush()
         finally:
@@ -95,7 +95,7 @@ class Replica:
         return taken
 
     def take(self) -> list[Any]:
-        """What it has emitted since the last time, if it keeps no queue."""
+        """Take what the modulator has emitted since the last time, if it keeps no queue."""
         taken = self.emitted[:]
         self.emitted.clear()
         return taken

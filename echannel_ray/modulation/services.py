@@ -26,35 +26,35 @@ class Logger(Protocol):
     """Writes to the producer's log; offered everywhere."""
 
     def debug(self, message: str) -> None:
-        """For whoever looks for an error."""
+        """Write a message for whoever looks for an error."""
 
     def info(self, message: str) -> None:
-        """What is usual."""
+        """Write a message that tells what is usual."""
 
     def warning(self, message: str) -> None:
-        """What is not."""
+        """Write a message that tells what is not usual."""
 
     def error(self, message: str) -> None:
-        """What went wrong."""
+        """Write a message that tells what went wrong."""
 
 
 class ProducerInfo(Protocol):
     """Which producer this is; offered everywhere."""
 
     def name(self) -> str:
-        """As `Message.producer` names it."""
+        """The producer's name, as `Message.producer` has it."""
 
     def channel(self) -> str:
-        """The channel that it publishes on."""
+        """The channel that the producer publishes on."""
 
     def namespace(self) -> str:
         """The namespace of that channel."""
 
     def node_id(self) -> str:
-        """The Ray node that it is on, as 16 hex digits."""
+        """The Ray node that the producer is on, as 16 hex digits."""
 
     def pid(self) -> int:
-        """Its process."""
+        """The process that the producer is in."""
 
 
 def service_name(service: Any) -> str:

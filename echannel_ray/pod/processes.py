@@ -44,7 +44,7 @@ def name(pid: int) -> str:
 
 
 def arguments(pid: int) -> list[str]:
-    """Its command line."""
+    """The command line of a process."""
     return _read(pid, "cmdline").split("\0")
 
 
@@ -56,7 +56,7 @@ def _read(pid: int, what: str) -> str:
 
 
 def listening_ports(pid: int) -> list[int]:
-    """The TCP ports at which it listens."""
+    """The TCP ports at which a process listens."""
     inodes = set()
     with contextlib.suppress(OSError):
         for descriptor in os.scandir(f"/proc/{pid}/fd"):

@@ -140,7 +140,7 @@ def first_value(record: Record, path: Path) -> Any:
 
 
 def copiers(program: Program, layout: Layout, output: Layout | None) -> dict[Copy, Copier]:
-    """Those of all that a program copies."""
+    """The copiers of all fields that a program copies whole."""
     if output is None:
         return {}
     return {copy: Copier(program.input, layout, output, copy.source, copy.target) for copy in copies(program.body)}

@@ -110,7 +110,7 @@ _current: list[_Compiler] = []
 
 
 def _compiler() -> _Compiler:
-    """That of this process: a fork has no threads."""
+    """The compiler of this process: a fork has no threads, and makes its own."""
     with _lock:
         if not _current or _current[0].process != os.getpid():
             _current[:] = [_Compiler()]

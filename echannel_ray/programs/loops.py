@@ -11,7 +11,7 @@ _MAX_COPIED_BYTES: Final = 256
 
 
 def pack_functions(layout: Layout, output: Layout | None, template: str) -> list[str]:
-    """Those of a filter, or that of a transformation."""
+    """The functions over packs of a filter, or those of a transformation."""
     if output is None:
         return [_SELECT % layout.itemsize, _survivors(layout.itemsize)]
     return [_transform(layout.itemsize, output.itemsize, template)]

@@ -42,11 +42,11 @@ class CopyInProcess(Holder):
         self._waiting: list[Callable[[], None]] = []  # who want to know that the copy has changed
 
     def attach(self) -> None:
-        """Have it told of newer versions; `state` is the newest."""
+        """Have the copy told of newer versions; `state` is the newest."""
         self.state = self._sharing.attach(self._ref, self)
 
     def detach(self) -> None:
-        """It is not needed any more, and nobody has to wait for it."""
+        """Have the copy told nothing more: it is not needed, and nobody has to wait for it."""
         self._sharing.detach(self._ref, self)
         self.release()
 
@@ -107,12 +107,12 @@ class CopyInSandbox(Holder):
         self.state: tuple[int, dict[str, Any]] = (0, {})
 
     def attach(self) -> None:
-        """Have it told of newer versions; `state` is the newest."""
+        """Have the copy told of newer versions; `state` is the newest."""
         self._is_installed = False
         self.state = self._sharing.attach(self._ref, self)
 
     def installed(self) -> None:
-        """The sandbox has `state`; what came meanwhile follows now."""
+        """Send what came meanwhile: the sandbox has `state`."""
         with self._lock:
             self._is_installed = True
             late = bool(self._applied)
@@ -120,7 +120,7 @@ class CopyInSandbox(Holder):
             self._host.sandbox.update_shared(self._index, *self.state)
 
     def detach(self) -> None:
-        """It is not needed any more, and nobody has to wait for it."""
+        """Have the copy told nothing more: it is not needed, and nobody has to wait for it."""
         self._sharing.detach(self._ref, self)
         self.updated(ALL_VERSIONS)  # nobody has to wait for a copy that is gone
 
@@ -137,7 +137,7 @@ class CopyInSandbox(Holder):
             self.updated(ALL_VERSIONS)
 
     def updated(self, version: int) -> None:
-        """The sandbox has this version."""
+        """Let go whoever waits for the sandbox to have this version."""
         with self._lock:
             done = [applied for known, applied in self._applied if known <= version]
             self._applied = [(known, applied) for known, applied in self._applied if known > version]
@@ -156,11 +156,11 @@ class CopyInProgram(Holder):
         self.fields: dict[str, Any] = {}
 
     def attach(self) -> None:
-        """Have it told of newer versions."""
+        """Have the copy told of newer versions."""
         self._version, self.fields = self._sharing.attach(self._ref, self)
 
     def detach(self) -> None:
-        """It is not needed any more."""
+        """Have the copy told nothing more: it is not needed."""
         self._sharing.detach(self._ref, self)
 
     @override
@@ -182,7 +182,7 @@ class _Unpickler(pickle.Unpickler):
 
     @override
     def find_class(self, module: str, name: str) -> Any:
-        """Classes that are no modulators are this process's own, where it has them: events are instances of those."""
+        """The class of this name: unless it is a modulator, this process's own where it has one."""
         found = super().find_class(module, name)
         if module == "cloudpickle.cloudpickle":
             if name in ("_make_skeleton_class", "_make_skeleton_enum"):

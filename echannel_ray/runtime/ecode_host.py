@@ -111,12 +111,12 @@ class EcodeHost(Host):
 
     @property
     def input_record(self) -> schema.Record:
-        """What its events are."""
+        """The record that the program's events are."""
         return self._code.record
 
     @property
     def output_record(self) -> schema.Record | None:
-        """What it makes of them; None where it only filters."""
+        """The record that the program makes; None where it only filters."""
         return self._code.output
 
     # ---- working ----
@@ -170,7 +170,7 @@ class EcodeHost(Host):
             self._run_records(engine, chunk)
 
     def _engine(self, token: int) -> Engine | None:
-        """For records of this format; None where they have no layout."""
+        """The engine for records of this format; None where they have no layout."""
         engine = self._engines.get(token)
         if engine is None and token and self._program.is_fixed:
             format = known.known(token)  # noqa: A001
@@ -191,7 +191,7 @@ class EcodeHost(Host):
         return 1 << 40 if engine.form == "native" else max(1, _MAX_COLD_STEPS // self._program.cost)
 
     def _run_records(self, engine: Engine, chunk: Chunk) -> None:
-        """Records that came one by one: a pack of them, or a single one."""
+        """Run the program over records that came one by one: a pack of them, or a single one."""
         payloads = chunk.payloads
         assert payloads is not None
         at = 0
@@ -378,7 +378,7 @@ class EcodeHost(Host):
             self._endpoint.crew.submit(Errand(self.advance))
 
     def params_changed(self) -> None:
-        """Under the mutex."""
+        """Give the engines new values of the parameters; under the mutex."""
         unfit = self._unfit_param()
         try:
             values = self._param_values()

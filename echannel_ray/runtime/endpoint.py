@@ -130,7 +130,7 @@ class Endpoint(Link):
     # ---- lifecycle ----
 
     def start(self) -> None:
-        """Link up and begin."""
+        """Link up to the concentrator and begin."""
         self._link_up()
         self.crew.start()
 
@@ -166,7 +166,7 @@ class Endpoint(Link):
 
     @property
     def warden(self) -> Warden:
-        """Who looks after the sandboxes of this process."""
+        """The warden of this process, which looks after its sandboxes."""
         with self.lock:
             if self._warden is None:
                 self._warden = Warden()
@@ -440,13 +440,13 @@ class Endpoint(Link):
     # ---- what waits for answers ----
 
     def new_delivery(self) -> PendingDelivery:
-        """A delivery that nobody has to answer yet; under the lock."""
+        """Begin a delivery that nobody has to answer yet; under the lock."""
         delivery = PendingDelivery(self, self.core.deliveries.begin())
         self.deliveries[delivery.number] = delivery
         return delivery
 
     def release(self, reception: Reception, delivery: int) -> None:
-        """A delivered event was discarded."""
+        """Report that a delivered event was discarded."""
         with self.lock:
             self.core.release(reception, delivery)
         self.outgoing.write()
@@ -462,12 +462,12 @@ class Endpoint(Link):
             self.outgoing.write()
 
     def local_handled(self, mailbox: Inbox) -> None:
-        """A mailbox has handled an event of a producer of this process."""
+        """Note that a mailbox has handled an event of a producer of this process."""
         if self.blocked_publishers and mailbox.local_pending <= mailbox.local_low_water:
             self.room_made()
 
     def room_made(self) -> None:
-        """Somebody who waits for room should look again."""
+        """Have whoever waits for room look again."""
         if self.blocked_publishers:
             with self.lock:
                 self.room.notify_all()
@@ -507,7 +507,7 @@ class Endpoint(Link):
         return mailbox is not None and mailbox.driver.is_current_thread()
 
     def open_mailbox(self, mailbox: Inbox) -> None:
-        """Take in events for it from now on."""
+        """Take in events for a mailbox from now on."""
         with self.lock:
             self.mailboxes[mailbox.number] = mailbox
             self.core.subscription_opened(mailbox.number)

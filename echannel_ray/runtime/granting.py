@@ -16,7 +16,7 @@ _logger = logging.getLogger("echannel_ray.modulators")
 
 
 class Grants:
-    """One per producer."""
+    """The services of one producer that modulators may call."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class Info:
         self._name, self._channel, self._namespace, self._node = name, channel, namespace, node
 
     def name(self) -> str:
-        """As `Message.producer` names it."""
+        """The producer's name, as `Message.producer` has it."""
         return self._name
 
     def channel(self) -> str:
-        """The channel that it publishes on."""
+        """The channel that the producer publishes on."""
         return self._channel
 
     def namespace(self) -> str:
@@ -86,11 +86,11 @@ class Info:
         return self._namespace
 
     def node_id(self) -> str:
-        """The Ray node that it is on."""
+        """The Ray node that the producer is on."""
         return f"{self._node:016x}"
 
     def pid(self) -> int:
-        """Its process."""
+        """The process that the producer is in."""
         return os.getpid()
 
 

@@ -102,7 +102,7 @@ class HubLink:
 
 
 class Hub:
-    """One per concentrator."""
+    """The thread of one concentrator that moves frames between its links."""
 
     def __init__(self, namespace: str, node: int, incarnation: int, relay: Relay, owner: Owner) -> None:
         self.namespace = namespace
@@ -128,7 +128,7 @@ class Hub:
     # ---- from other threads ----
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start the thread."""
         self._thread.start()
 
     def post(self, action: Callable[[], Any]) -> None:
@@ -150,12 +150,12 @@ class Hub:
     # ---- on the hub's thread ----
 
     def add_listener(self, listener: Listener) -> None:
-        """Accept links from it."""
+        """Accept links from a listener."""
         self._listeners[listener.fileno()] = listener
         self._epoll.register(listener.fileno(), select.EPOLLIN)
 
     def adopt(self, connection: Connection, hello: wire.Hello | None = None, renew_at: float = math.inf) -> HubLink:
-        """A new link. With `hello` it is one that we opened, to a peer."""
+        """Take up a new link. With `hello` it is one that we opened, to a peer."""
         connection.setblocking(False)
         link = HubLink(connection, time.monotonic())
         link.renew_at = renew_at
@@ -187,12 +187,12 @@ class Hub:
         self._wait_writable(link)
 
     def suspected(self) -> list[HubLink]:
-        """Links that have been silent for longer than heartbeats allow."""
+        """The links that have been silent for longer than heartbeats allow."""
         now = time.monotonic()
         return [link for link in [*self._links.values()] if link.hello and now - link.heard_at > SUSPECT_SECONDS]
 
     def queued_bytes(self) -> int:
-        """What the sockets have not taken yet."""
+        """How many bytes the sockets have not taken yet."""
         return sum(link.out_bytes for link in [*self._links.values()])
 
     def disconnect(self, link: HubLink) -> None:

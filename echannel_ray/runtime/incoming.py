@@ -71,7 +71,7 @@ class Incoming:
         return self._taker == threading.get_ident()
 
     def restart(self) -> None:
-        """The link is a new one."""
+        """Begin with a new link."""
         self._framer = Framer()
         self._taker = 0
         self._expects_more = False

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class Installer:
-    """One per endpoint."""
+    """Makes modulators ready at one endpoint, and has its producers go over to them."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -149,5 +149,5 @@ class Installer:
         return hosts
 
     def close(self) -> None:
-        """The endpoint leaves."""
+        """End the thread: the endpoint leaves."""
         self._queue.put(None)

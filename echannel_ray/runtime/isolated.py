@@ -283,7 +283,7 @@ class IsolatedHost(Host, Owner):
                 return True
 
     def _event_at(self, index: int) -> Any:
-        """The event itself, to be shown; those that this process made."""
+        """The event at an index of the batch, to be shown; those that this process made."""
         for chunk in self._batch if index >= 0 else ():
             if index < len(chunk):
                 try:

@@ -45,7 +45,7 @@ class LocalSource:
         inbox.offer(Arrival(self, sequence, events, 0, 0, False, delivery, 0, time.time(), self.version, kind))
 
     def offer_gap(self, first: int, last: int) -> None:
-        """These were dropped."""
+        """Tell the inbox that these events were dropped."""
         self.inbox.offer(self._gap(first, last))
 
     def _gap(self, first: int, last: int) -> Arrival[LocalSource]:
@@ -105,7 +105,7 @@ class LocalSource:
         """None: nothing of it can be read again."""
 
     def close_run(self, run: Arrival[Source], outcome: bytes, reports: Reports) -> None:
-        """Have room for as many, and tell whoever delivered it."""
+        """Make room for as many as were handled, and tell whoever delivered them."""
         inbox = self.inbox
         with inbox.queue_lock:
             inbox.local_pending -= len(run.events)

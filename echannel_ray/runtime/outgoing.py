@@ -62,7 +62,7 @@ class Outgoing:
     # ---- the link ----
 
     def put(self, frame: Buffer) -> None:
-        """A frame to be written."""
+        """Queue a frame to be written."""
         self._outbox.append(frame)
 
     def write(self) -> None:
@@ -113,7 +113,7 @@ class Outgoing:
 
 
 def _behind(parts: list[Buffer], taken: int) -> list[Buffer]:
-    """What is left of the parts after so many bytes."""
+    """The parts without so many bytes at their beginning."""
     for i, part in enumerate(parts):
         if taken < len(part):
             return [memoryview(part)[taken:], *parts[i + 1 :]]

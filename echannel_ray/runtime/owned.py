@@ -28,5 +28,5 @@ class OwnedByProcess:
         raise TypeError(self._advice)
 
     def close(self) -> None:
-        """End it; a second call does nothing."""
+        """End what this is; a second call does nothing."""
         raise NotImplementedError

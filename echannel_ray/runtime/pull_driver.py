@@ -26,7 +26,7 @@ from echannel_ray.runtime.waiting import deadline_of
 
 
 class Ended(Exception):
-    """The subscription was closed, and all iteration over it ends."""
+    """Raised where the subscription was closed: all iteration over it ends."""
 
 
 class PullDriver(Driver):

@@ -75,28 +75,28 @@ class State(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
 
 class Applied(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """All copies have it."""
+    """The answer to `Update`: all copies have it."""
 
 
 class Stale(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """Not the version that the publisher expected."""
+    """The answer to `Publish` where it expected another version than the master has."""
 
     expected: int
     current: int
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=19):
-    """What was published makes no valid object."""
+    """The answer to `Publish` where what was published makes no valid object."""
 
     reason: str
 
 
 class Unknown(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """There is no such master here, or no copy of it."""
+    """The answer where there is no such master here, or no copy of it."""
 
 
 class Holder(Protocol):
-    """Has copies of a shared object."""
+    """Whoever has copies of a shared object, and is told of newer versions."""
 
     __slots__ = ()
 
@@ -109,10 +109,10 @@ class Shared(Protocol):
 
     @property
     def policy(self) -> str | None:
-        """When copies are told."""
+        """When copies are told of what is published."""
 
     def _echannel_state(self) -> tuple[int, dict[str, Any]]:
-        """What was published last."""
+        """The version and fields that were published last."""
 
     def _echannel_merge(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
         """Take in what a copy has published; what has been published then."""
@@ -131,7 +131,7 @@ class _Secondary:
 
 
 class _Announcement:
-    """Somebody waits until these endpoints have a version."""
+    """A version that somebody waits for these endpoints to have."""
 
     __slots__ = ("done", "version", "waiting")
 
@@ -164,7 +164,7 @@ class Master:
         return len(self._secondaries)
 
     def state(self) -> State:
-        """What was published last."""
+        """The version and fields that were published last."""
         return self._encode(*self.shared._echannel_state())
 
     def _encode(self, version: int, fields: dict[str, Any]) -> State:
@@ -174,7 +174,7 @@ class Master:
         return encoded
 
     def attached(self, caller: Caller) -> State:
-        """An endpoint has copies, and wants the state."""
+        """Enter an endpoint that has copies; the state that it asks for."""
         with self._lock:
             secondary = self._secondaries.get(caller.endpoint)
             if secondary is None:
@@ -289,7 +289,7 @@ class Attachment:
             return self._newer(state)
 
     def remove(self, holder: Holder) -> None:
-        """One copy less."""
+        """Take out a copy."""
         with self._lock:
             self._holders = [each for each in self._holders if each is not holder]
 
@@ -360,7 +360,7 @@ class CopyHolder(Holder):
 
 
 class Link:
-    """What a copy publishes and pulls through."""
+    """The link of a copy to its master, by which it publishes and pulls."""
 
     def __init__(self, endpoint: Endpoint, ref: SharedRef) -> None:
         self._endpoint = endpoint
@@ -380,7 +380,7 @@ class Link:
 
 
 class Sharing:
-    """One per endpoint."""
+    """The masters and the copies of shared objects at one endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -468,7 +468,7 @@ class Sharing:
         self._ask_soon(attachment)
 
     def detach(self, ref: SharedRef, holder: Holder) -> None:
-        """It is told nothing any more."""
+        """Tell a copy nothing more."""
         with self._lock:
             attachment = self._attachments.get(_key(ref))
             if attachment is not None:
@@ -483,7 +483,7 @@ class Sharing:
         timeout: float | None = None,
         holder: Holder | None = None,
     ) -> tuple[int, dict[str, Any]]:
-        """Have the master take these fields: what it has then.
+        """Have the master take these fields; the version and fields that it has then.
 
         Where its policy is prompt, all copies have them when this returns, but for `holder`: that is whose they are,
         and it has them by the answer.
@@ -504,7 +504,7 @@ class Sharing:
         return state.version, plain.decode(state.fields)
 
     def pull(self, ref: SharedRef, timeout: float | None = None) -> tuple[int, dict[str, Any]]:
-        """What the master has published last."""
+        """The version and fields that the master has published last."""
         state = self._ask(ref, Attach(ref.number), timeout)
         return state.version, plain.decode(state.fields)
 

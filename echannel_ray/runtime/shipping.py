@@ -35,7 +35,7 @@ _lock = threading.Lock()
 
 
 def ship(modulator: Modulator, tier: str) -> Shipment:
-    """The modulator as producers get it."""
+    """The modulator as the shipment that producers get."""
     given: Any = modulator
     if isinstance(given, str):
         raise ModulatorRefused(

@@ -189,7 +189,7 @@ class RecordEncoder:
         return block if type(block) is bytes or is_frozen(memoryview(block)) else bytes(block)
 
     def each(self, kind: int, block: Any, count: int) -> Iterator[Encoded]:
-        """The records of a block one by one."""
+        """The records of a block, one by one."""
         for payload_kind, payload in split(kind, block, count):
             yield payload_kind, payload, len(payload) + OVERHEAD_BYTES
 
@@ -267,7 +267,7 @@ class EmittedRecords:
         self._needed = frozenset(field.name for field in encoder.record.fields if field.default is None)
 
     def gets(self, kind: int) -> None:
-        """The modulator is about to be given events of this kind."""
+        """Have ready what is needed for events of this kind, which the modulator is about to be given."""
         token = token_of(kind)
         if token and token not in self._seen:
             self._learn(_known(token).record)
@@ -348,7 +348,7 @@ class RecordReader:
         return not self.makes_batches and self._reader.is_target(event)
 
     def knows(self, kind: int) -> bool:
-        """Whether `read` need not ask for the format."""
+        """Whether the format is known, so that `read` need not ask for it."""
         return known.known(token_of(kind)) is not None
 
     def read(self, kind: int, events: Any) -> list[Any]:

@@ -24,7 +24,7 @@ class Area:
         fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEAL | _SHRINK | _GROW | _FUTURE_WRITE)
 
     def write(self, data: bytes) -> None:
-        """Put these bytes at its beginning."""
+        """Put these bytes at the beginning of the area."""
         try:
             self._map[: len(data)] = data
         except ValueError:  # closed by another thread: nobody will read them

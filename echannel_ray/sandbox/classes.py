@@ -51,7 +51,7 @@ class Classes:
                     _put(*key, found[key][0])
 
     def forget(self) -> None:
-        """The modulator is gone, and its classes with it."""
+        """Remove the classes of the modulator, which is gone."""
         for (module, qualname), cls in self._planted.items():
             name = qualname.partition(".")[0]
             there = vars(sys.modules.get(module, cls)).get(name)
@@ -96,7 +96,7 @@ class CodeUnpickler(pickle.Unpickler):
 
     @override
     def find_class(self, module: str, name: str) -> Any:
-        """What makes classes is made to tell."""
+        """The class or function of this name; one that makes classes tells which it makes."""
         found = super().find_class(module, name)
         return _telling(found, self.made) if name in _MAKERS else found
 
@@ -110,7 +110,7 @@ class _DefinitionUnpickler(pickle.Unpickler):
 
     @override
     def find_class(self, module: str, name: str) -> Any:
-        """What makes classes is given other bases."""
+        """The class or function of this name; one that makes classes derives them from the modulator's."""
         found, classes = super().find_class(module, name), self._classes
         if name == "_make_skeleton_class":
             return lambda kind, name, bases, *rest: found(

@@ -53,7 +53,7 @@ class Given:
         return outputs, missing
 
     def clear(self) -> None:
-        """It holds none any more: its modulator is gone."""
+        """Forget all payloads: the sandbox holds none any more, since its modulator is gone."""
         self._held.clear()
         self._held_bytes = 0
 

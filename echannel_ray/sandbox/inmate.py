@@ -85,7 +85,7 @@ class Inmate:
         self._due = 0.0
 
     def run(self) -> None:
-        """Until the producer closes the socket."""
+        """Serve the producer until it closes the socket."""
         while True:
             timeout = None
             if self._period is not None and self._replica is not None:

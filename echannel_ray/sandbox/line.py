@@ -29,7 +29,7 @@ class Line:
         self._frames = Frames(MAX_ANSWER_BYTES)
 
     def fileno(self) -> int:
-        """Of the socket."""
+        """The descriptor of the socket."""
         return self._socket.fileno()
 
     def send(self, message: Downward, descriptors: Sequence[int] = ()) -> None:
@@ -49,7 +49,7 @@ class Line:
                     self._want_room(True)
 
     def on_writable(self) -> None:
-        """There is room again."""
+        """Send what waits: there is room again."""
         with self._lock:
             self._flush()
             if not self._unsent:
@@ -72,7 +72,7 @@ class Line:
                 return
 
     def close(self) -> None:
-        """Close the socket, and what was to be sent."""
+        """Close the socket, and drop what was to be sent."""
         with self._lock:
             self._socket.close()
             for _, descriptors in self._unsent:

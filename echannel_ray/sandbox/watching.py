@@ -75,7 +75,7 @@ class Meter:
         self._made_before = self._tasks + 1
 
     def charge(self, seconds: float) -> None:
-        """It has cost its producer this time."""
+        """Add the time that the sandbox has cost its producer."""
         self._charged += seconds
 
     def look(self, now: float, task: Task | None, installed: Installed | None) -> str | None:

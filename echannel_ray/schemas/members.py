@@ -123,7 +123,7 @@ def _member(name: str, annotation: Any, default: Any, factory: Any = _NO_DEFAULT
 
 
 class _Unwritten:
-    """What a factory would make."""
+    """Stands for what a factory would make."""
 
 
 def is_missing(default: Any) -> bool:

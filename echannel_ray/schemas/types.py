@@ -34,7 +34,7 @@ def describe(event_type: Any) -> dict[str, Any] | None:
 
 
 def described(record: schema.Record) -> dict[str, Any]:
-    """The same of a schema, whoever has declared it."""
+    """The declaration of a record's schema, whoever has declared it."""
     return {
         "kind": "record",
         "name": "Record",

@@ -135,12 +135,12 @@ class PlainConnection(Connection):
 
     @override
     def pending(self) -> bool:
-        """Never: all there is to read is in the socket."""
+        """Always False: all there is to read is in the socket."""
         return False
 
     @override
     def wants_write(self) -> bool:
-        """Never: what was taken is the kernel's."""
+        """Always False: what was taken is the kernel's."""
         return False
 
     @override
@@ -192,5 +192,5 @@ def as_connection_error(error: OSError) -> ConnectionError:
 
 
 def raise_closed(*_: object) -> NoReturn:
-    """What every call on a closed link does."""
+    """Raise what every call on a closed link raises."""
     raise Closed("this side has closed the link: use the one that was made after it", what="link")

@@ -38,7 +38,7 @@ class MemoryConnection(Connection):
 
     @override
     def fileno(self) -> int:
-        """Not supported."""
+        """Raises: a link in memory has no descriptor."""
         raise io.UnsupportedOperation("a link in memory has no descriptor: use threads, or a socketpair")
 
     @override
@@ -85,7 +85,7 @@ class MemoryConnection(Connection):
 
     @override
     def wants_write(self) -> bool:
-        """Never: what was taken is the other end's."""
+        """Always False: what was taken is the other end's."""
         return False
 
     @override

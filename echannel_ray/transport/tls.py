@@ -64,7 +64,7 @@ class TlsConnection(Connection):
         self._pending = False
 
     def handshake(self) -> bool:
-        """Go on with it as far as it goes now: whether it is done.
+        """Go on with the handshake as far as it goes now; whether it is done.
 
         Raises `ssl.SSLError` or `NotAuthorised` if one side refuses the other, `ConnectionError` if the peer is gone.
         """
