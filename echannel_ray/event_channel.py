@@ -113,7 +113,7 @@ class EventChannel:
 
     @property
     def name(self) -> str:
-        """Its name within its namespace; that of a derived channel says from which it is derived, and by what code."""
+        """The name within the namespace; that of a derived channel says what it is derived from, and by what code."""
         return name_of_derived(self._name, self._key()) if self._chain else self._name
 
     @property
@@ -320,7 +320,7 @@ class EventChannel:
         return types.readable_of(type_schema)
 
     def _key(self) -> str:
-        """By what the managers know it: "" for a channel that is not derived. Installs it, where it is."""
+        """The key by which managers know the channel, "" where it is not derived; where it is, it is installed."""
         if not self._chain:
             return ""
         endpoint = self._joined()

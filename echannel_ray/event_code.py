@@ -44,7 +44,7 @@ def as_ecode(modulator: Any) -> Ecode | None:
 
 
 def shipped(program: Ecode, record: Record, params: Any) -> tuple[Shipment, bytes | None]:
-    """As producers of a channel with these records get it, and the schema of its output; it is verified first."""
+    """The verified shipment that producers of a channel with these records get, and the schema of its output."""
     if params is not None and not isinstance(params, SharedObject):
         raise TypeError(
             f"params is a shared object, not {type(params).__name__}: derive its class from "

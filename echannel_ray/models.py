@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Part(BaseModel):
-    """One actor of a namespace."""
+    """An actor of a namespace."""
 
     model_config = ConfigDict(extra="ignore")
 

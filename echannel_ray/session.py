@@ -318,7 +318,7 @@ def _set_current(namespace: str | None) -> None:
 
 
 def disconnect() -> None:
-    """This process leaves all namespaces; what it had published is drained first."""
+    """Leave all namespaces with this process; what it had published is drained first."""
     for session in [*_sessions.values()]:
         session.close()
 
@@ -383,7 +383,7 @@ def _leave_at_exit() -> None:
 
 
 def _forget_all() -> None:
-    """In the child of a fork: sessions are the parent's; the child joins anew when it first needs to."""
+    """Forget all sessions, which are the parent's, in the child of a fork; it joins anew when it first needs to."""
     global _lock, _current
     _lock = threading.RLock()
     handler_loop.forget()

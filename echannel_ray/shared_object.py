@@ -245,7 +245,7 @@ class SharedObject(BaseModel):
     # ---- what the runtime uses ----
 
     def _echannel_ref(self) -> SharedRef:
-        """Which object this is a copy of; others may have copies of it from now on."""
+        """The reference to the object that this is a copy of; others may have copies of it from now on."""
         self._echannel_check_is_no_snapshot()
         state = self._echannel
         if state.link is not None:

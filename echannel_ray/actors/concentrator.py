@@ -411,7 +411,7 @@ class Concentrator(Owner):
         }
 
     async def health(self) -> dict[str, Any]:
-        """For its pod, see `doors`."""
+        """The concentrator's state, and which actors it needs that don't answer: for the probe of its pod."""
         names = [name_server_name(self.namespace)]
         if self._peers.directory is not None:
             names += self._peers.directory.managers
@@ -435,7 +435,7 @@ class Concentrator(Owner):
         return {*self._relay.endpoints.copy(), *self._relay.expected.copy(), *self._unreported} - {own}
 
     def pid_of(self, endpoint: int) -> int:
-        """Which process an endpoint is; 0 for one that is gone."""
+        """The process that an endpoint is in; 0 for one that is gone."""
         return self._pids.get(endpoint, 0)
 
     def _door_answered(self, question: str) -> None:

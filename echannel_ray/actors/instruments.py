@@ -37,7 +37,7 @@ class _Counter(Counter):
 
 
 class RayInstruments(Instruments):
-    """One per concentrator; where no agent is there, Ray takes the figures and drops them."""
+    """Ray's metrics, for one concentrator; where no agent is there, Ray takes the figures and drops them."""
 
     def __init__(self) -> None:
         self._counters: dict[str, _Counter] = {}

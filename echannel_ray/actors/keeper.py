@@ -65,7 +65,7 @@ def type_of(definition: Definition) -> str:
 
 
 class Keeper:
-    """One per concentrator of which a log was wanted."""
+    """The logs of one node, and the endpoint that serves them; made when a log is first wanted."""
 
     def __init__(
         self, namespace: str, node: int, connect: Callable[[Endpoint], Connection], emptied: Callable[[], None]
@@ -206,7 +206,7 @@ class Keeper:
         return not self._kept
 
     def _about(self, definition: Definition) -> About:
-        """What a log has to say for itself when its channel's books are gone."""
+        """What is written beside a log for the time when its channel's books are gone."""
         with contextlib.suppress(errors.EChannelError, TimeoutError):  # formats may have been added elsewhere
             definition = look_up(self.endpoint, definition.channel, _STOPPING_SECONDS) or definition
         return About(definition.channel, definition.incarnation, True, type_of(definition), definition.formats)

@@ -15,7 +15,7 @@ MAX_ASKED: Final = 100
 
 
 class Lags:
-    """One per channel manager. It asks for what had something to do lately, by the word of the concentrators."""
+    """The lags of one manager's channels: it asks for those that had something to do, as concentrators say."""
 
     def __init__(
         self, namespace: str, stats: Callable[[str], Awaitable[dict[str, Any]]], instruments: Callable[[], Instruments]

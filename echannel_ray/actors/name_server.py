@@ -83,7 +83,7 @@ class NameServer:
             self._tell_everyone()
 
     async def node_gone(self, node: int, waited: bool = True) -> bool:
-        """Somebody can't reach a node: whether it is dead indeed. If so, all managers know when this returns.
+        """Whether a node that somebody can't reach is dead indeed. If so, all managers know when this returns.
 
         `waited`: it was silent for `peer_timeout_seconds`, so it counts as dead where it is silent to us as well.
         """
@@ -162,7 +162,7 @@ class NameServer:
         return {"state": await self.state(), "silent": []}
 
     async def status(self) -> dict[str, Any]:
-        """All parts as they describe themselves; one that does not answer in time has an `error` instead."""
+        """The parts of the namespace as they describe themselves; one that does not answer in time has an `error`."""
         await self._serving.wait()
         infos = self._book.directory().concentrators
         managers, concentrators, ray_nodes = await asyncio.gather(

@@ -12,7 +12,7 @@ from echannel_ray.core.naming import slot_of
 
 
 class Registry:
-    """One per concentrator: what passed through it, and what endpoints said when they attached."""
+    """What a node's endpoints have open, as its concentrator has seen it, or as they said when they attached."""
 
     def __init__(self, node: int) -> None:
         self._node = node

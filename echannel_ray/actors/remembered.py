@@ -80,7 +80,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """All of it or nothing, and for this user alone from the first byte on."""
+    """Write a file, all of it or nothing, for this user alone from the first byte on."""
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     with open(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:

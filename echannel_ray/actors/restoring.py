@@ -52,7 +52,7 @@ class Restoring:
 
 
 async def _identity(name: str) -> str:
-    """Of the actor that has this name; nothing where there is none."""
+    """The id of the actor that has this name; nothing where there is none."""
     try:
         handle = await asyncio.to_thread(bootstrap.find, name)
     except LookupError:

@@ -23,7 +23,7 @@ SOCKET_NAME = "concentrator"
 
 
 class Storage:
-    """One per concentrator. Its methods wait, so they are for threads other than the concentrator's loop."""
+    """The keeper and the gateway of one concentrator. Its methods wait, so they are for threads other than its loop."""
 
     def __init__(self, namespace: str, node: int) -> None:
         self._namespace = namespace

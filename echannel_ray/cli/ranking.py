@@ -32,7 +32,7 @@ _GAP = 2
 
 
 class Row(BaseModel):
-    """One channel, or one that is derived. None is unknown: it is new, or some of its counters were missing."""
+    """A channel, or one that is derived. None is unknown: it is new, or some of its counters were missing."""
 
     channel: str
     producers: int

@@ -61,7 +61,7 @@ def plain_table(*headings: str, title: str | None = None) -> Table:
 
 
 class _Console(Console):
-    """One that leaves it to `exit_codes` that nobody reads any more: Rich would end the process with 1."""
+    """A console that leaves it to `exit_codes` that nobody reads any more: Rich would end the process with 1."""
 
     @override
     def on_broken_pipe(self) -> None:

@@ -106,7 +106,7 @@ class LogCursor:
         return True
 
     def is_at(self, address: LogAddress) -> None:
-        """This keeper has the log: the one that had it, or another, which has to be asked anew."""
+        """Take up the keeper that has the log: the one that had it, or another, which has to be asked anew."""
         self.away_since = None
         if self.state == "lost":
             self._life.become("returned")
@@ -133,7 +133,7 @@ class LogCursor:
 
     @property
     def all_done(self) -> list[tuple[int, int]]:
-        """Of a group's member: what it has done with that a new keeper may not know of."""
+        """What a group's member has done with that a new keeper may not know of."""
         return [*self.told, *self.done]
 
     @property

@@ -35,7 +35,7 @@ class Answered(NamedTuple):
 
 
 class Awaited:
-    """One delivered event: who of other processes has not answered for it."""
+    """A delivered event, and who of other processes has not answered for it."""
 
     __slots__ = ("asked_at", "number", "waiting")
 
@@ -46,7 +46,7 @@ class Awaited:
 
 
 class Deliveries:
-    """One per endpoint: the deliveries that wait for answers, and the answers that it gave itself."""
+    """The deliveries of one endpoint that wait for answers, and the answers that it gave itself."""
 
     def __init__(self, node: int, endpoint: int) -> None:
         self._node = node

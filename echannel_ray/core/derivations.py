@@ -89,7 +89,7 @@ class Derivations:
         return entry.derived if entry is not None else None
 
     def listed(self, changes: int, with_all_code: bool = False) -> tuple[Derived, ...]:
-        """All of them, parents first; without the code of those that are not new, or for which there is no place."""
+        """The derived channels, parents first; code that is not new, or for which there is no place, is left out."""
         with_code = set()
         left_bytes = MAX_CODE_BYTES
         for key, entry in reversed(self._entries.items()):
@@ -143,7 +143,7 @@ class Derivations:
         return False
 
     def lacks(self, key: str) -> list[str]:
-        """Which of it and its parents are to be installed anew, as a producer has them no longer."""
+        """Those of a derived channel and its parents to be installed anew, as a producer has them no longer."""
         entries = ((each, self._entries[each]) for each in self.chain(key))
         return [each for each, entry in entries if entry.lacking and not entry.installation]
 

@@ -131,7 +131,7 @@ class EndpointCore:
     # ---- the link ----
 
     def linked(self, now: float, greeting: Iterable[Buffer] = ()) -> None:
-        """There is a link, for the first time or again: behind the greeting, say what the other side may not know."""
+        """Say over a new link, the first or another, what the other side may not know; behind the greeting."""
         self.out.clear()  # what was to be written with a link that is lost; probes will show what that was
         self.out.extend(greeting)
         self.sender.new_flows.clear()
@@ -362,7 +362,7 @@ class EndpointCore:
         return reached
 
     def deliver_appended(self, awaited: Awaited, stream: SenderStream, now: float) -> None:
-        """As `deliver`, of an event that was just appended for plain recipients."""
+        """Do as `deliver` for an event that was just appended for plain recipients."""
         route = stream.route
         assert route is not None
         self.deliveries.expect(awaited, route.recipients, now)
@@ -403,7 +403,7 @@ class EndpointCore:
             self._credit(reception)
 
     def release(self, reception: Reception, delivery: int) -> None:
-        """Nobody will handle a delivered event: who waits for it need not."""
+        """Let whoever delivered an event wait no longer: nobody will handle it."""
         stream = reception.stream
         to = (stream.node, stream.endpoint, delivery)
         self.out.append(self.deliveries.answer(*to, reception.subscription, LET_GO))
@@ -450,7 +450,7 @@ class EndpointCore:
             self._pack(flow, body, 0, now)
 
     def left(self, now: float, seconds: float, seconds_each: float) -> None:
-        """To send what has left since the last call took the sending thread so long, and `seconds_each` to write it."""
+        """Note what it took the sending thread to send what has left since the last call, and to write a pack of it."""
         departed = self.departed
         if departed:
             each_seconds = seconds / len(departed) + seconds_each

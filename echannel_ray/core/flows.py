@@ -39,7 +39,7 @@ class SentPack:
 
 
 class FlowSender:
-    """One flow at the endpoint that sends; many streams with the same destinations share it."""
+    """A flow at the endpoint that sends; many streams with the same destinations share it."""
 
     def __init__(self, number: int, destinations: Iterable[tuple[int, int]]) -> None:
         self.number = number
@@ -152,7 +152,7 @@ class FlowSender:
 
 
 class FlowReceiver:
-    """One flow at one of its destinations."""
+    """A flow at one of its destinations."""
 
     __slots__ = (
         "discarded", "endpoint", "flow", "has_skipped", "node", "received", "refusals", "repeated",

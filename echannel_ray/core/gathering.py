@@ -198,7 +198,7 @@ class Gather:
         size_bytes: int = 0,
         alone: bool = False,
     ) -> None:
-        """One event that does not come by the hot path (it is large, for a single recipient, or a gap).
+        """Append an event that does not come by the hot path (it is large, for a single recipient, or a gap).
 
         `alone`: in a run of its own, so that its own mark can be reported.
         """
@@ -253,7 +253,7 @@ class Gather:
         return True
 
     def forget_route(self, number: int) -> None:
-        """Its stream goes by another one, when what was gathered has left."""
+        """Forget a route, when what was gathered has left: its stream goes by another one."""
         if number in self.stream_of_route:  # else nothing has gone by it
             self._left_now.append(number)
 

@@ -28,7 +28,7 @@ class Laggards:
         self._sender = sender
 
     def begin(self, stream: SenderStream, recipient: Recipient) -> None:
-        """Its window is full: from here on it is served apart from the others."""
+        """Serve a recipient apart from the others from here on: its window is full."""
         recipient.become("window full")
         recipient.left_mark = stream.published_bytes
         # Its `first_sequence` stays: what the plain route carried may be lost, and has to arrive before what comes now.

@@ -444,7 +444,7 @@ class ChannelBook:
         return self._removed(lambda other, _: other == node)
 
     def nodes_present(self, nodes: Iterable[int]) -> None:
-        """These have a concentrator (again); their endpoints have to report."""
+        """Note that nodes have a concentrator (again); their endpoints have to report."""
         self._gone_nodes.difference_update(nodes)
 
     def registrations_reported(self, reported: Registrations) -> list[Instruction]:

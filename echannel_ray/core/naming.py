@@ -27,7 +27,7 @@ LISTING_TRANSITIONS: dict[tuple[str, str], str] = {
 
 
 def slot_of(channel: str, managers: int) -> int:
-    """Which of so many managers keeps a channel: the same in every process and Python, as `hash` is not."""
+    """The manager that keeps a channel, of so many: the same in every process and Python, as `hash` is not."""
     return zlib.crc32(channel.encode()) % managers
 
 
@@ -46,7 +46,7 @@ class NameBook:
         self._last_epoch = epoch
 
     def directory(self) -> Directory:
-        """All that a concentrator or a manager needs to find the others."""
+        """The directory: all that a concentrator or a manager needs to find the others."""
         concentrators = tuple(info for _, info in sorted(self._concentrators.items()))
         return Directory(
             self._epoch, self._version, self._managers, concentrators, tuple(sorted(self._revoked.items()))

@@ -85,7 +85,7 @@ class Assembly:
         self.buffer = BytesIO()
 
     def add(self, offset: int, data: memoryview) -> bool:
-        """One more chunk; False where it does not follow on what has arrived."""
+        """Append a chunk; False where it does not follow on what has arrived."""
         if offset != self.arrived_bytes or offset + len(data) > self.total_bytes:
             return False
         self.arrived_bytes += self.buffer.write(data)
@@ -417,7 +417,7 @@ class Receiver:
         return reception
 
     def ends(self, reception: Reception, ends_at: int) -> None:
-        """Nothing comes for it from this number on: it is forgotten when all before that is here."""
+        """Note that a stream sends nothing from this number on: it is forgotten when all before that is here."""
         reception.ends_at = ends_at
         self._ending.add(reception.stream)
 
@@ -496,7 +496,7 @@ class Receiver:
         self.subscriptions.add(subscription)
 
     def subscription_closed(self, subscription: int) -> list[Reception]:
-        """Its events are discarded from now on. Where each of its streams stood."""
+        """Discard the events of a subscription from now on; where each of its streams stood."""
         self.subscriptions.discard(subscription)
         self.duplicates.pop(subscription, None)
         self.receptions.pop(subscription, None)

@@ -400,7 +400,7 @@ class Sender:
         stream.group_gaps[name] = Unhandled(mark, 0, first, GAP, last, False)
 
     def tell_group_gap(self, stream: SenderStream, name: str) -> None:
-        """One of the members is told what the group missed; it may be given to another like an event."""
+        """Tell one of the members what the group missed; it may be given to another like an event."""
         gap = stream.group_gaps.pop(name, None)
         if gap is not None:
             self._to_group(stream, name, gap)

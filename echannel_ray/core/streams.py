@@ -134,7 +134,7 @@ class Recipient:
 
     @property
     def is_leaving(self) -> bool:
-        """Of a group's member: whether it gets nothing more, and its last word is awaited."""
+        """Whether a group's member gets nothing more, and its last word is awaited."""
         return self.state == LEAVING
 
     @property
@@ -143,7 +143,7 @@ class Recipient:
         return max(0, self.left_mark - self.handled_mark) + self.sent_bytes
 
     def was_last_sent(self, sequence: int) -> bool:
-        """Of those with a route of their own: whether this event was the last that it was sent."""
+        """Whether this event was the last that a recipient with a route of its own was sent."""
         return bool(self.sent) and self.sent[-1].sequence == sequence
 
 
@@ -242,12 +242,12 @@ class SenderStream:
         self.drops[reason] = self.drops.get(reason, 0) + count
 
     def drop_by_policy(self, count: int = 1) -> None:
-        """As `drop`, where the overflow policy has decided which."""
+        """Count events that somebody will not get, where the overflow policy has decided which."""
         self.drop(OLDEST if ON_FULL[self.overflow][CONSUMER] == DROP_LONGEST_WAITING else NEWEST, count)
 
     @property
     def plain_recipients(self) -> list[Recipient]:
-        """Those that share the stream's route."""
+        """The recipients that share the stream's route."""
         return self.route.recipients if self.route else []
 
     def routes(self) -> list[Route]:

@@ -63,7 +63,7 @@ class Consumer:
         return self.tally
 
     def leave(self) -> None:
-        """Go on without it."""
+        """End the subscription, and let the others go on without it."""
         self._subscription.close()
 
 

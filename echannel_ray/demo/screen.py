@@ -16,7 +16,7 @@ _LINE_EVERY_SECONDS = 1.0
 
 @dataclass
 class Row:
-    """One party, and its counter."""
+    """A party, and its counter."""
 
     name: str
     where: str

@@ -21,7 +21,7 @@ class Finding(BaseModel):
 
 
 class Report(BaseModel):
-    """All that was found."""
+    """Everything that was found."""
 
     namespace: str
     findings: list[Finding] = Field(default_factory=list)

@@ -60,7 +60,7 @@ def compare(machines: Sequence[Facts]) -> Iterator[Finding]:
 
 
 def judge_clocks(offsets: Mapping[str, tuple[float, float]]) -> Iterator[Finding]:
-    """Of each node: by how much at least, and at most, its clock is ahead of the clock here."""
+    """Judge each node's clock by how much, at least and at most, it is ahead of the clock here."""
     wrong = {node: _least(*limits) for node, limits in offsets.items() if _least(*limits) > _LONG_CLOCK_SECONDS}
     for node, seconds in sorted(wrong.items()):
         advice = "have chrony or ntpd set it: latencies, ages and certificates go by clocks"

@@ -59,7 +59,7 @@ class Sealed:
 
 
 def sealed(kind: int, payload: Any) -> Any:
-    """As `events.decode`, leaving sealed what is neither a scalar nor a notice."""
+    """The event of `events.decode`, with what is neither a scalar nor a notice left sealed."""
     if kind in _SEALED:
         return Sealed(kind, payload)
     return Notice(payload) if kind == NOTICE else payload

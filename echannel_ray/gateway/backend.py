@@ -106,7 +106,7 @@ class _Opened:
 
 
 class GatewayBackend:
-    """One per gateway, in the process of its concentrator. Any thread may call it, and may have to wait.
+    """What one gateway does, in the process of its concentrator. Any thread may call it, and may have to wait.
 
     Errors: `errors.EChannelError` (a channel of another type, say), `LookupError`, `ValueError`, `entries.Missing`
     where what is to be read is gone, `entries.NotStaged` where a commit names what is not there.
@@ -196,7 +196,7 @@ class GatewayBackend:
             opened.schema = opened.schema or schema_of_channel(opened.definition)
 
     def schema(self, name: str) -> pa.Schema | None:
-        """Of the channel's events, as `read` gives them; None: it is untyped."""
+        """The schema of the channel's events, as `read` gives them; None: it is untyped."""
         opened = self._found(name)
         if opened.schema is None:
             opened.schema = schema_of_channel(self._refreshed(opened))
@@ -256,7 +256,7 @@ class GatewayBackend:
     # ---- what goes out ----
 
     def offsets(self, name: str) -> dict[str, tuple[int, int]]:
-        """Of each log of the channel: the offset of its first event, and that behind its last one."""
+        """The offset of the first event of each log of the channel, and that behind its last one."""
         self._kept(name)  # what was published by clients only has no log before
         logs = self._found(name).logs
         return {address.log: logs.extent(address.log) for address in logs.addresses()}

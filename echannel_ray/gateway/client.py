@@ -87,7 +87,7 @@ class GatewayClient:
         return outgoing.acknowledged
 
     def stage_files(self, name: str, place: Place, files: Files) -> int:
-        """The same for rows in Parquet files, which consumers have to be able to read where they are."""
+        """Stage rows in Parquet files, which consumers have to be able to read where they are."""
         return self._ask(commands.StageFiles(name, place, files.paths, files.rows), int)
 
     def commit(self, name: str, write: str, chosen: Sequence[Chosen]) -> Committed:
@@ -111,7 +111,7 @@ class GatewayClient:
         return self._ask(commands.StagedBytes(name), int)
 
     def offsets(self, name: str) -> dict[str, tuple[int, int]]:
-        """Of each log of the channel: the offset of its first event, and that behind its last one."""
+        """The offset of the first event of each log of the channel, and that behind its last one."""
         return self._ask(commands.Offsets(name), dict[str, tuple[int, int]])
 
     def read(self, name: str, log: str, start: int, stop: int) -> Iterator[pa.RecordBatch]:

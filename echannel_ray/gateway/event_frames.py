@@ -93,7 +93,7 @@ class Derive(OnChannel, frozen=True, tag="derive"):
 
 
 class Subscribe(OnChannel, frozen=True, tag="subscribe"):
-    """Its events come with the number of this request, as long as there is credit."""
+    """A request for events, which come with its number, as long as there is credit."""
 
     credit: _Bytes
     group: _Name | None = None
@@ -164,7 +164,7 @@ class Events(_ToClient, frozen=True, tag="events"):
 
 
 class Gap(_ToClient, frozen=True, tag="gap"):
-    """These events of a producer were dropped for this subscription."""
+    """Events of a producer that were dropped for this subscription."""
 
     subscription: int
     producer: str
@@ -173,7 +173,7 @@ class Gap(_ToClient, frozen=True, tag="gap"):
 
 
 class Ended(_ToClient, frozen=True, tag="ended"):
-    """Nothing more comes of this subscription; an `Error` before it said why."""
+    """The end of a subscription's events; an `Error` before it said why."""
 
     subscription: int
 
@@ -213,7 +213,7 @@ def to_client(body: bytes | memoryview) -> ToClient:
 
 
 def event_of(raw: msgspec.Raw) -> Any:
-    """One event of a `Publish`; `Malformed` where it is no plain data."""
+    """An event of a `Publish`; `Malformed` where it is no plain data."""
     return _decoded(_any, memoryview(raw))
 
 

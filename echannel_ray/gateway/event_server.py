@@ -30,7 +30,7 @@ _LOOK_SECONDS: Final = 0.2
 
 
 class EventServer(Gatekeeper):
-    """One per gateway. All of it happens in threads of its own, whose number is bounded by that of its connections."""
+    """The port for events of one gateway, on threads of its own, as many as its connections need."""
 
     def __init__(self, backend: GatewayBackend, namespace: str, tokens: Tokens) -> None:
         self.backend = backend

@@ -23,7 +23,7 @@ MAX_UNUSED: Final = 4
 
 
 class EventService:
-    """One per connection, used by the thread that works; `subscriptions` is looked at by the others, too."""
+    """What one connection asks for, done by the thread that works; others look at `subscriptions` too."""
 
     def __init__(self, backend: GatewayBackend, token: Token, wake: Callable[[], None]) -> None:
         self.subscriptions: dict[int, Outgoing] = {}

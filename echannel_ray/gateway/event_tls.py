@@ -129,7 +129,7 @@ class Wire:
             self._socket.sendall(data)
 
     def finish(self) -> None:
-        """Nothing more is written; what was, arrives. `OSError` where the connection has ended."""
+        """Write nothing more; what was written, arrives. `OSError` where the connection has ended."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def linger(self, deadline: float) -> None:

@@ -125,7 +125,7 @@ class DerivedChannel:
 
 
 class Feeds:
-    """One per gateway; its endpoint begins with the first subscription."""
+    """The subscriptions of one gateway's clients; their endpoint begins with the first."""
 
     def __init__(self, namespace: str, node: int, connect: Callable[[Endpoint], Connection]) -> None:
         self._namespace = namespace

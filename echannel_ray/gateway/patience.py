@@ -10,7 +10,7 @@ _MAX_PAUSE_SECONDS: Final = 1.0
 
 
 class Patience:
-    """One per call that may be repeated: it ends so many seconds after the first failure that nothing good followed."""
+    """How long one call may be repeated: until so many seconds after the first failure that nothing good followed."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

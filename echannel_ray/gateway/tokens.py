@@ -41,7 +41,7 @@ class Remembered(msgspec.Struct, frozen=True):
 
 
 class Token:
-    """One that a client has shown, while it is good; connections of the same token have the same."""
+    """A token that a client has shown, while it is good; connections of the same token have the same."""
 
     def __init__(self, grant: Grant) -> None:
         self.rights = grant.rights
@@ -66,7 +66,7 @@ class Token:
 
 
 def digest_of(token: str) -> bytes:
-    """By what a token is known. Tokens are random and long: a salt would add nothing."""
+    """The digest by which a token is known. Tokens are random and long: a salt would add nothing."""
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -82,7 +82,7 @@ class Tokens:
         self._refused: Counter[Reason] = Counter()
 
     def add(self, grant: Grant, is_remembered: bool = True) -> None:
-        """One more token. Those that have expired are told so, until there is no room for them."""
+        """Enter a token. Those that have expired are told so, until there is no room for them."""
         with self._lock:
             is_known = grant.digest in self._tokens  # the gateway's own, which a predecessor had among all the others
             if len(self._tokens) >= MAX_TOKENS and not is_known:

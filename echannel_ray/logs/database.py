@@ -39,7 +39,7 @@ CREATE TABLE groups (name TEXT PRIMARY KEY, next INTEGER NOT NULL, hold_until RE
 
 
 class Database:
-    """One connection, by turns: a read of a megabyte holds up the others for 0.1 to 0.5 ms, a write for 0.4 ms.
+    """A connection by turns: a read of a megabyte holds up the others for 0.1 to 0.5 ms, a write for 0.4 ms.
 
     The file is this process's alone, which spares it asking for locks, and others a log with two heads; the next one
     waits for it. The journal holds old pages only, so that new data are written once: a write-ahead log, with which

@@ -22,7 +22,7 @@ LEDGER_SECONDS: Final = 30 * 86400.0
 
 
 class Store:
-    """One per retained channel and node, in its concentrator. Any thread of the process that made it may use it.
+    """The log of one retained channel at one node. Any thread of the process that made it may use it.
 
     What a call has done when it returns survives the end of this process at any moment (not that of the machine:
     nothing waits for the disk). Files don't shrink: what was forgotten leaves room that is used again. Without a path

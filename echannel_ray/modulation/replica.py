@@ -50,7 +50,7 @@ class Replica:
         self.enqueue_one = modulator.enqueue
 
     def enqueue(self, events: Sequence[Any]) -> None:
-        """Have it see each of the events. `BrokenAt` where it raises: those behind that one have not been seen."""
+        """Have the modulator see each event. `BrokenAt` where it raises: those behind that one have not been seen."""
         enqueue = self.modulator.enqueue
         self.current = remaining = iter(events)
         try:

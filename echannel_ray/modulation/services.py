@@ -39,7 +39,7 @@ class Logger(Protocol):
 
 
 class ProducerInfo(Protocol):
-    """Which producer this is; offered everywhere."""
+    """Tells which producer the modulator works at; offered everywhere."""
 
     def name(self) -> str:
         """The producer's name, as `Message.producer` has it."""

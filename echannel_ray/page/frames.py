@@ -47,7 +47,7 @@ class Seen(msgspec.Struct, tag=True):
 
 
 class Tapped(msgspec.Struct, tag=True):
-    """One event, or the news that the tap is open (without an event)."""
+    """An event, or the news that the tap is open (without an event)."""
 
     call: int
     producer: str = ""

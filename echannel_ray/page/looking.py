@@ -26,7 +26,7 @@ _MAX_WAITING: Final = 200  # events of one tap
 
 
 class Telescope:
-    """One per server. Whatever it is asked raises `Disconnected` while there is nobody to answer."""
+    """The looking process of one server. Whatever it is asked raises `Disconnected` while there is nobody to answer."""
 
     def __init__(self, namespace: str, address: str | None) -> None:
         self._command = [sys.executable, "-m", "echannel_ray.page.looker"]

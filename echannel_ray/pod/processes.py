@@ -12,7 +12,7 @@ _LISTENING: Final = "0A"
 
 
 def descendants(pid: int) -> list[int]:
-    """All that this process has started, directly or not, zombies left out; the older before the younger."""
+    """The processes that this one has started, directly or not, zombies left out; the older before the younger."""
     children: dict[int, list[int]] = {}
     for each, parent, state in _all():
         if state not in "ZX":

@@ -18,7 +18,7 @@ _DRAIN: Final = "ECHANNEL_DRAIN_SECONDS"
 
 
 class Settings(NamedTuple):
-    """Of the process that runs a pod, and of those that ask it something."""
+    """The settings of the process that runs a pod, and of those that ask it something."""
 
     host: str = "127.0.0.1"
     port: int = 8470

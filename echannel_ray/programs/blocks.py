@@ -50,7 +50,7 @@ class Source(NamedTuple):
     default: Any
 
     def column(self, block: Array, itemsize: int, count: int) -> Array:
-        """Its values in all records, widened; NULs at the end of texts stay."""
+        """The leaf's values in all records, widened; NULs at the end of texts stay."""
         if self.place is None:
             dtype = _WIDE.get(self.leaf.type)
             value = numpy.array(self.default, dtype)
@@ -162,7 +162,7 @@ class Copier:
             self._pairs.append((found, into, default_at(record, below)))
 
     def copy(self, block: Array, rows: Array, out: Array, out_rows: Array, counts: tuple[int, int]) -> None:
-        """From these records of the block to those of the output."""
+        """Copy the field from these records of the block to those of the output."""
         for found, into, default in self._pairs:
             target = view(out, into, self._sizes[1], counts[1])
             if found is None:

@@ -63,7 +63,7 @@ class Bounds:
         return self._of(expression, _MAX_DEPTH)
 
     def exact(self, expression: Expression) -> Interval:
-        """The same before it wraps around: it `fits` where it doesn't have to."""
+        """The interval of an expression before it wraps around: it `fits` where it doesn't have to."""
         return self._exact(expression, _MAX_DEPTH)
 
     def _of(self, expression: Expression, depth: int) -> Interval:

@@ -37,7 +37,7 @@ class Request:
 
 
 def request(program: Program, layout: Layout, output: Layout | None, template: bytes) -> Request:
-    """Have it compiled in the background, unless nobody holds the request any more when its turn comes."""
+    """Have a program compiled in the background, unless nobody holds the request any more when its turn comes."""
     asked = Request(program, layout, output, template)
     _compiler().jobs.put(weakref.ref(asked))
     return asked

@@ -47,7 +47,7 @@ trapped:
 
 
 def _survivors(itemsize: int) -> str:
-    """Nothing is copied as long as all pass: then the block itself is what survives."""
+    """The function that picks the records that pass. It copies nothing while all do: then the block itself survives."""
     return f"""
 define i64 @survivors(ptr noalias readonly %data, i64 %count, ptr noalias %state,
                      ptr noalias %out, ptr noalias %passed) {{

@@ -300,7 +300,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class If:
-    """One of two blocks."""
+    """A condition, and the block for each outcome."""
 
     condition: Expression
     then: Block

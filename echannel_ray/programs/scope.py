@@ -52,7 +52,7 @@ class Place(NamedTuple):
 
 
 def entered(place: Place, type_: Any) -> Place:
-    """The same place where a field's own type is not looked into yet: arrays of it are pending."""
+    """The place where a field's own type is not looked into yet: arrays of it are pending."""
     shape = place.shape
     while isinstance(type_, Array | List):
         shape += type_.shape if isinstance(type_, Array) else (None,)
@@ -75,7 +75,7 @@ def _leaf(path: tuple[str, ...], shape: tuple[int | None, ...], type_: Any) -> L
 
 @dataclass
 class Scope:
-    """All that a program has named so far."""
+    """Everything that a program has named so far."""
 
     record: Record
     output: Record | None

@@ -31,7 +31,7 @@ class Source(NamedTuple):
 
 
 def name_of(source: Source) -> str:
-    """By what people know a program: the beginning of its text."""
+    """The name by which people know a program: the beginning of its text."""
     text = " ".join(source.text.split())
     return text if len(text) <= _NAME_LENGTH else f"{text[: _NAME_LENGTH - 1]}…"
 

@@ -11,7 +11,7 @@ from echannel_ray.schemas.schema import Format
 
 
 class UntypedReader:
-    """As a `Reader`, for a channel that any event may come on: what is no record stays as it is."""
+    """Reads events for a channel that any may come on, as a `Reader` does: what is no record stays as it is."""
 
     def __init__(self, batches: str | None = None) -> None:
         self.batches = batches

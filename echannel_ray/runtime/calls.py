@@ -62,7 +62,7 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Call(Waiter):
-    """One question; `then` is told of its end by the thread that reads the link, so it must not wait for anything."""
+    """A question; `then` is told of its end by the thread that reads the link, so it must not wait for anything."""
 
     __slots__ = (
         "answer", "endpoint", "error", "frame", "interval_seconds", "max_interval_seconds", "node", "number",
@@ -114,7 +114,7 @@ class Calls:
         self._encode = msgspec.msgpack.Encoder().encode
 
     def serve(self, handlers: Mapping[Any, Handler], answers: Iterable[type[Message]], at_once: bool = False) -> None:
-        """Which handler serves which question, and what answers there are; each class has a tag of its own.
+        """Set which handler serves which question, and what answers there are; each class has a tag of its own.
 
         `at_once`: by the thread that reads the link, in the order in which they came; such handlers wait for nothing.
         """

@@ -31,7 +31,7 @@ ALL_VERSIONS = 1 << 62
 
 
 class CopyInProcess(Holder):
-    """One shared object of an inline modulator: see `SharedObject._echannel_copy`, and `sharing` for the holder."""
+    """The copy of a shared object at an inline modulator, which publishes and pulls by it."""
 
     def __init__(self, host: InlineHost, sharing: Sharing, ref: SharedRef) -> None:
         self._host = host
@@ -94,7 +94,7 @@ class CopyInProcess(Holder):
 
 
 class CopyInSandbox(Holder):
-    """One shared object of an isolated modulator: see `sharing` for the holder."""
+    """The copy of a shared object at an isolated modulator."""
 
     def __init__(self, host: IsolatedHost, sharing: Sharing, index: int, ref: SharedRef) -> None:
         self._host = host
@@ -146,7 +146,7 @@ class CopyInSandbox(Holder):
 
 
 class CopyInProgram(Holder):
-    """The shared object that steers E-code: its fields; see `sharing` for the holder."""
+    """The copy of the shared object that steers E-code: its fields."""
 
     def __init__(self, host: EcodeHost, sharing: Sharing, ref: SharedRef) -> None:
         self._host = host

@@ -43,7 +43,7 @@ class Runnable(Protocol):
 
 
 class Errand:
-    """One call to be made by a thread of the crew: of a user's function, where the caller must not be kept."""
+    """A call to be made by a thread of the crew: of a user's function, where the caller must not be kept."""
 
     __slots__ = ("_arguments", "_call")
 
@@ -79,7 +79,7 @@ class Link(Protocol):
 
 
 class Waiter:
-    """Somebody waits for one thing; it comes by the link as a rule, and whoever reads it calls `set`."""
+    """Waits for one thing; it comes by the link as a rule, and whoever reads it calls `set`."""
 
     __slots__ = ("_lock", "done", "interrupt", "reader")
 
@@ -377,7 +377,7 @@ class Crew:
             idle_ticks = 0 if self._tick() else idle_ticks + 1
 
     def _sleep(self, seconds: float) -> None:
-        """Until the next tick; what has to leave before that leaves in time."""
+        """Sleep until the next tick; what has to leave before that leaves in time."""
         now = time.monotonic()
         end = now + seconds
         while not self._closed:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Failure:
-    """One consumer that did not handle a delivered event, and why."""
+    """A consumer that did not handle a delivered event, and why."""
 
     consumer: str
     error: str
@@ -125,7 +125,7 @@ class PendingDelivery(Waiter):
             self._callbacks.append(call)
 
     def begin_late(self) -> None:
-        """There is no room for the event yet: another delivery is made when there is, and its outcome is passed on."""
+        """Wait for room for the event: another delivery is made when there is, and its outcome is passed on."""
         self._local = 1
 
     def pass_on_to(self, earlier: PendingDelivery) -> None:

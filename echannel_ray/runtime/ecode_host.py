@@ -38,7 +38,7 @@ _MAX_COLD_STEPS = 20_000
 
 
 class EcodeHost(Host):
-    """One program at one producer. It has an engine for each layout in which records come."""
+    """A program at one producer. It has an engine for each layout in which records come."""
 
     def __init__(self, branch: Branch) -> None:
         self._branch = branch
@@ -392,7 +392,7 @@ class EcodeHost(Host):
 
 
 def _records(chunk: Chunk) -> list[Any]:
-    """Its events, by the names of their fields also where a dict was published."""
+    """The events of a chunk, by the names of their fields also where a dict was published."""
     if chunk.payloads is not None and token_of(chunk.kind):
         return objects_of(chunk.kind, chunk.payloads, chunk.count)
     return [as_record(event) for event in chunk.as_objects()]

@@ -488,7 +488,7 @@ class Endpoint(Link):
         self.close_mailbox(mailbox)
 
     def abandon_later(self, mailbox: Inbox) -> None:
-        """Nobody holds a pull subscription any more. Called by the garbage collector, in whatever any thread does."""
+        """Have a pull subscription closed that nobody holds. The garbage collector calls this in any thread."""
         if not mailbox.closed:
             self._abandoned.append(mailbox)
 
@@ -555,7 +555,7 @@ class Endpoint(Link):
         self.room.notify_all()
 
     def stats_of(self, channel: str) -> dict[str, Any]:
-        """This process's counters of a channel; under the lock."""
+        """The counters of a channel in this process; under the lock."""
         sums: Counter[str] = Counter()  # a Counter: what nobody has counted is 0
         ends: dict[str, int] = {}
         for publisher in self.publishers.on(channel):

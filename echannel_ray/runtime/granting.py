@@ -62,7 +62,7 @@ class Grants:
         return getattr(handle, method)(*args, **kwargs)
 
     def call_copied(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """As `call`, for a modulator in this process: it and the handle share no objects either."""
+        """Call a granted handle for a modulator in this process: it and the handle share no objects either."""
         args, kwargs = plain.decode(plain.encode((args, kwargs)))
         return plain.decode(plain.encode(self.call(name, method, args, kwargs)))
 

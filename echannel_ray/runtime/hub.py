@@ -77,7 +77,7 @@ class Owner(Protocol):
 
 
 class HubLink:
-    """One link of the concentrator: to an endpoint of its node, or to another concentrator."""
+    """A link of the concentrator: to an endpoint of its node, or to another concentrator."""
 
     __slots__ = (
         "connection", "endpoint", "framer", "heard_at", "hello", "node", "opened_at", "out", "out_bytes", "renew_at",

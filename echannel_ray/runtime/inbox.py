@@ -80,7 +80,7 @@ class Supply:
         """Take in where the channel's logs are now; under the endpoint's lock."""
 
     def arrived(self) -> dict[str, int]:
-        """Of each stream or log what comes next; under the endpoint's lock."""
+        """What comes next of each stream or log; under the endpoint's lock."""
         return self._inbox.endpoint.core.receiver.arrived(self._inbox.number, self._inbox.version)
 
     def stop(self) -> None:
@@ -242,7 +242,7 @@ class Inbox:
         return given, count if kind > 0xFF and records.makes_batches else 1
 
     def close_run(self, run: Arrival[Source], failure: BaseException | None) -> None:
-        """All events of a run are handled, or failed: the failure is that of the last one."""
+        """Report that all events of a run are handled, or failed: the failure is that of the last one."""
         outcome = b"" if failure is None else describe(failure).encode()
         run.source.close_run(run, outcome, self.endpoint)
 
@@ -254,11 +254,11 @@ class Inbox:
         return gap
 
     def release(self, run: Arrival[Source], handled: int = 0) -> None:
-        """Nobody will handle it but for its first events: whoever delivered it need not wait."""
+        """Report that nobody will handle a run but for its first events: whoever delivered it need not wait."""
         run.source.release(run, handled, self.endpoint)
 
     def discard(self, item: Item) -> None:
-        """Nobody handles this any more: what is taken after `close` has begun has a hole before it."""
+        """Drop an item that nobody handles: what is taken after `close` has begun has a hole before it."""
         if isinstance(item, Arrival):
             self.release(item)
 

@@ -31,7 +31,7 @@ _MOST_UNSENT = 64
 
 
 class InlineHost(Host):
-    """One modulator that runs in this process."""
+    """A modulator that runs in this process."""
 
     def __init__(self, branch: Branch) -> None:
         self._branch = branch

@@ -82,7 +82,7 @@ class Installer:
             endpoint.outgoing.write()
 
     def install(self, membership: Membership) -> tuple[Refused, ...]:
-        """Have it take effect for all producers of this process; what they refuse."""
+        """Have a membership take effect for all producers of this process; what they refuse."""
         endpoint = self._endpoint
         with self._mutex:
             known = endpoint.memberships.get(membership.channel)
@@ -110,7 +110,7 @@ class Installer:
             return self._refused(membership)
 
     def _refused(self, membership: Membership) -> tuple[Refused, ...]:
-        """All that is missing here, also since an earlier membership: its answer may not have been waited for."""
+        """What is missing here, also since an earlier membership: its answer may not have been waited for."""
         with self._endpoint.lock:
             publishers = self._endpoint.publishers.on(membership.channel)
         present = {derived.key for derived in membership.derived}

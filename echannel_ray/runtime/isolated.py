@@ -30,7 +30,7 @@ _INSTALL_SECONDS = 30.0
 
 
 class IsolatedHost(Host, Owner):
-    """One modulator in its sandbox, whose owner it is: the methods of an owner run on the warden's thread."""
+    """A modulator in its sandbox, whose owner this is: the methods of an owner run on the warden's thread."""
 
     def __init__(self, branch: Branch) -> None:
         self._branch = branch

@@ -38,7 +38,7 @@ class LocalSource:
         return self.inbox.local_pending >= self.inbox.window_events
 
     def offer(self, events: Any, sequence: int, delivery: int, kind: int) -> None:
-        """These come next: objects, or records of a kind that have to be read first."""
+        """Put these into the inbox: objects, or records of a kind that have to be read first."""
         inbox = self.inbox
         with inbox.queue_lock:
             inbox.local_pending += len(events)
@@ -102,7 +102,7 @@ class LocalSource:
     # ---- as a source ----
 
     def position(self, run: Arrival[Source], count: int) -> None:
-        """None: nothing of it can be read again."""
+        """No position: nothing of it can be read again."""
 
     def close_run(self, run: Arrival[Source], outcome: bytes, reports: Reports) -> None:
         """Make room for as many as were handled, and tell whoever delivered them."""

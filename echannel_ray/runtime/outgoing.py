@@ -19,7 +19,7 @@ _MAX_PARTS = 256
 
 
 class Outgoing:
-    """One per endpoint; all but `write` is called under the endpoint's lock."""
+    """What leaves by the link of one endpoint; all but `write` is called under the endpoint's lock."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint

@@ -295,7 +295,7 @@ class Ledger:
             yield page.run, page.failure
 
     def unfinished(self, begun: Arrival[Source] | None) -> list[tuple[Arrival[Source], int]]:
-        """All other runs, with how many events of each are handled; `begun` is perhaps one of them."""
+        """The other runs, with how many events of each are handled; `begun` is perhaps one of them."""
         unfinished = [(page.run, page.open[0] if page.open else page.next) for page in self._pages]
         self._pages.clear()
         if begun is not None and all(run is not begun for run, _ in unfinished):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Request(Waiter):
-    """One question; requests are such that asking twice does no harm."""
+    """A question to a manager; requests are such that asking twice does no harm."""
 
     __slots__ = ("answer", "is_awaited", "payload")
 

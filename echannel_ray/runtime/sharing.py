@@ -68,7 +68,7 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class State(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """All fields of a master."""
+    """The answer to `Attach` and `Publish`: all fields of a master."""
 
     version: int
     fields: bytes
@@ -119,7 +119,7 @@ class Shared(Protocol):
 
 
 class _Secondary:
-    """One endpoint with copies."""
+    """An endpoint with copies."""
 
     __slots__ = ("acked", "endpoint", "is_asked", "node")
 
@@ -142,7 +142,7 @@ class _Announcement:
 
 
 class Master:
-    """One per shared object of this process that others may have copies of; the endpoint keeps it alive."""
+    """A shared object of this process that others may have copies of; the endpoint keeps it alive."""
 
     def __init__(self, endpoint: Endpoint, number: int, shared: Shared) -> None:
         self._endpoint = endpoint
@@ -283,7 +283,7 @@ class Attachment:
         return bool(self._holders) or self.arriving > 0
 
     def add(self, holder: Holder, state: State | None) -> State | Update | None:
-        """One more copy: what it begins with. It is told of all that comes later."""
+        """Enter a copy: what it begins with. It is told of all that comes later."""
         with self._lock:
             self._holders = [*self._holders, holder]  # never in place: see `tell`
             return self._newer(state)
@@ -407,7 +407,7 @@ class Sharing:
         return master
 
     def withdraw(self, master: Master) -> None:
-        """Nobody is to have more copies of it; those that there are keep what they have."""
+        """Let nobody have more copies of a master; those that there are keep what they have."""
         with self._lock:
             self._masters.pop(master.ref.number, None)
 
@@ -461,7 +461,7 @@ class Sharing:
         return state.version, plain.decode(state.fields)
 
     def attach_soon(self, ref: SharedRef, holder: Holder) -> None:
-        """The same without waiting: the newest version comes to the holder."""
+        """Attach a copy without waiting: the newest version comes to the holder."""
         with self._lock:
             attachment = self._attachments.setdefault(_key(ref), Attachment(ref))
             attachment.add(holder, None)

@@ -22,7 +22,7 @@ class Timer:
 
 
 class Timers:
-    """One per endpoint; its ticker looks at them, and the crew makes the calls."""
+    """The timers of one endpoint; its ticker looks at them, and the crew makes the calls."""
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew

@@ -46,7 +46,7 @@ def open_more(endpoint: Endpoint, definition: Definition, event_type: Any, *form
 
 
 class RecordEncoder:
-    """One per producer of a typed channel; any number of threads may use it.
+    """Encodes the records of one producer of a typed channel; any number of threads may use it.
 
     A class or dtype that comes for the first time is compared with the channel's type and made known to its manager: so
     whoever gets such records can ask for their format.
@@ -207,7 +207,7 @@ class RecordEncoder:
         return self._valid(blocks) if blocks is not None and self._validate and self._own_class is not None else blocks
 
     def _valid(self, blocks: Iterator[tuple[int, Data, int]]) -> Iterator[tuple[int, Data, int]]:
-        """The same, each record compared with the channel's class: that takes making it."""
+        """The blocks, each record compared with the channel's class: that takes making it."""
         reader = Reader(self._own_class, types.schema_of(self._own_class))
         validate = validator_of(self._own_class)
         for kind, data, count in blocks:
@@ -334,7 +334,7 @@ def _known(token: int) -> schema.Format:
 
 
 class RecordReader:
-    """One per subscription of a typed channel: its events in the form that it asked for."""
+    """Reads the events of one subscription of a typed channel, in the form that it asked for."""
 
     def __init__(self, endpoint: Endpoint, channel: str, incarnation: int, reader: Reader | UntypedReader) -> None:
         self._endpoint = endpoint

@@ -25,7 +25,7 @@ class Overran(BaseException):
 
 
 class Watch:
-    """One per inline modulator; `enter` and `leave` surround each of its calls."""
+    """What the watchdog knows of one inline modulator; `enter` and `leave` surround each of its calls."""
 
     __slots__ = ("calls", "fired", "limit_seconds", "progress", "seen", "seen_at", "thread")
 
@@ -56,7 +56,7 @@ _lock = threading.Lock()
 
 
 class Watchdog:
-    """One thread per endpoint, as long as there are inline modulators."""
+    """Watches the inline modulators of one endpoint, on a thread of its own while there are any."""
 
     def __init__(self) -> None:
         self._watches: dict[Watch, None] = {}

@@ -35,7 +35,7 @@ class Weight:
         self._unknown += count
 
     def look(self, event: Any, encode: Callable[[Any], tuple[int, Any, int]], now: float) -> None:
-        """One of these, whose size (by `encode`) counts for the others, if none was looked at in the last second."""
+        """Weigh an event, whose size (by `encode`) counts for the others, if none was looked at in the last second."""
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_SECONDS

@@ -15,7 +15,7 @@ Ask = Callable[[Call | Publish | Pull], Answer | Refuse]
 
 
 class Calls:
-    """One per sandbox: numbers the calls, and turns answers into values and errors."""
+    """The calls of one sandbox: it numbers them, and turns answers into values and errors."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask

@@ -29,7 +29,7 @@ Key = tuple[str, str]  # module and qualified name
 
 
 class Classes:
-    """One per sandbox: what the modulator's code has made, and what is made for events otherwise."""
+    """The classes in one sandbox: what the modulator's code has made, and what is made for events otherwise."""
 
     def __init__(self) -> None:
         self._planted: dict[Key, type] = {}
@@ -63,7 +63,7 @@ class Classes:
         self._generation += 1
 
     def class_from(self, identity: str, definition: bytes) -> type:
-        """In place of `by_value.class_from`, which pickles of events call."""
+        """The class of an event, in place of `by_value.class_from`, which pickles of events call."""
         cls = self._of_events.get(identity)
         if cls is None:
             made: type = _DefinitionUnpickler(definition, self).load()
@@ -149,7 +149,7 @@ def _key_of(cls: type) -> Key:
 
 
 def _qualname_of(cls: type) -> str:
-    """As it was where the class was defined, as far as that can be known."""
+    """The qualified name that the class had where it was defined, as far as that can be known."""
     name = cls.__name__
     if "." in cls.__qualname__:
         return cls.__qualname__

@@ -16,7 +16,7 @@ _HELD_BYTES: Final = OVERHEAD_BYTES + 100
 
 
 class Given:
-    """One per sandbox. Beyond `max_bytes` of held payloads the oldest are forgotten, and can't be emitted any more."""
+    """The payloads that one sandbox holds. Beyond `max_bytes` the oldest are forgotten, and can't be emitted."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -25,7 +25,7 @@ Granted = Mapping[str, frozenset[str] | None]  # the methods of each service; No
 
 
 class Hearing:
-    """One per sandbox. `handle` runs on the warden's thread, the rest on any."""
+    """What one sandbox was asked for, and its answers. `handle` runs on the warden's thread, the rest on any."""
 
     def __init__(self, owner: Owner, max_held_bytes: int, refuse: Callable[[int, Exception], None]) -> None:
         self.task: Task | None = None

@@ -17,7 +17,7 @@ _MAX_UNSENT_BYTES: Final = 64 << 20
 
 
 class Line:
-    """One per sandbox. What the socket does not take at once waits here, and `want_room` is called."""
+    """The line to one sandbox. What the socket does not take at once waits here, and `want_room` is called."""
 
     def __init__(self, connected: socket.socket, want_room: Callable[[bool], None]) -> None:
         connected.setblocking(False)
@@ -80,7 +80,7 @@ class Line:
             self._unsent.clear()
 
     def abandon(self) -> None:
-        """In the child of a fork, where another thread may have held the lock: close the socket."""
+        """Close the socket in the child of a fork, where another thread may have held the lock."""
         self._socket.close()
 
     def _flush(self) -> None:

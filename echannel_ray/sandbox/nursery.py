@@ -45,7 +45,7 @@ class Spare:
 
 
 class Nursery:
-    """One per process and set of modules. Opened and read on the warden's thread; spares are taken from any."""
+    """The spare sandboxes for one set of modules. Opened and read on the warden's thread; any thread takes spares."""
 
     def __init__(self, modules: tuple[str, ...]) -> None:
         self._modules = modules
@@ -156,7 +156,7 @@ class Nursery:
             self._zygote.wait()
 
     def abandon(self) -> None:
-        """In the child of a fork: close what was inherited."""
+        """Close what was inherited, in the child of a fork."""
         self.is_over = True
         self._drop_spares()
         if self._control is not None:

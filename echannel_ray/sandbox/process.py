@@ -236,7 +236,7 @@ class Sandbox:
             self._hearing.tell_end(begun, reason, overran)
 
     def abandon(self) -> None:
-        """In the child of a fork: close what was inherited, and leave the process to the parent."""
+        """Close what was inherited, in the child of a fork, and leave the process to the parent."""
         self._is_over = True
         self._line.abandon()
         os.close(self._process)

@@ -58,7 +58,7 @@ class Warden:
             thread.join()
 
     def forget(self) -> None:
-        """In the child of a fork: close what was inherited. The processes are the parent's."""
+        """Close what was inherited, in the child of a fork. The processes are the parent's."""
         self._is_closed = True
         self._epoll.close()  # first: the parent's registrations are in it
         for sandbox in self._sandboxes.values():

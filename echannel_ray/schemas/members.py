@@ -22,7 +22,7 @@ from echannel_ray.formats import plain
 
 
 class Member(NamedTuple):
-    """One declared field. `default` and `is_optional` are those of `schema.Field`."""
+    """A declared field. `default` and `is_optional` are those of `schema.Field`."""
 
     name: str
     annotation: Any

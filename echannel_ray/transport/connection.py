@@ -46,7 +46,7 @@ class Peer:
 
 
 class Connection(Protocol):
-    """One link. Two threads may use it at once, one sending and one receiving, unless it is a `TlsConnection`."""
+    """A link. Two threads may use it at once, one sending and one receiving, unless it is a `TlsConnection`."""
 
     __slots__ = ()
     peer: Peer  # at the other side
@@ -88,7 +88,7 @@ class QuietSocket(socket.socket):
 
     @classmethod
     def adopt(cls, other: socket.socket) -> QuietSocket:
-        """The same socket as a quiet one; `other` is of no use afterwards."""
+        """The socket as a quiet one; `other` is of no use afterwards."""
         adopted = cls(fileno=other.detach())
         adopted.setblocking(True)
         return adopted
@@ -187,7 +187,7 @@ def shut_down(sock: socket.socket) -> None:
 
 
 def as_connection_error(error: OSError) -> ConnectionError:
-    """The same failure as the one kind of error that `send` raises (an unreachable host, say, is none by itself)."""
+    """The failure as the one kind of error that `send` raises (an unreachable host, say, is none by itself)."""
     return error if isinstance(error, ConnectionError) else ConnectionResetError(error.errno, str(error))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Pipe:
-    """One direction. The lock is common to both, since a close ends both."""
+    """The bytes under way in one direction. The lock is common to both, since a close ends both."""
 
     def __init__(self, capacity: int, changed: threading.Condition) -> None:
         self.capacity = capacity
