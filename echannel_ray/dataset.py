@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from typing_extensions import override
+
 from echannel_ray.core.messages import Definition, LookUpChannel
 from echannel_ray.errors import EventsMissing, NotSerialisable
 from echannel_ray.formats.packs import Undecodable
@@ -30,7 +32,7 @@ _LEAST_EVENTS: Final = 10_000  # a task for fewer costs more than it reads
 
 @dataclass(frozen=True)
 class Part:
-    """What one task reads: events of a log."""
+    """Events of a log that one task reads."""
 
     log: str
     start: int
@@ -83,9 +85,11 @@ def _source(namespace: str, definition: Definition, wanted: Sequence[Part]) -> A
     from ray.data.block import BlockMetadata
 
     class EChannelDatasource(Datasource):
+        @override
         def estimate_inmemory_data_size(self) -> int | None:
             return None  # logs know their sizes as they are stored
 
+        @override
         def get_read_tasks(
             self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
         ) -> list[Any]:
@@ -102,7 +106,7 @@ def _source(namespace: str, definition: Definition, wanted: Sequence[Part]) -> A
 
 
 def split(wanted: Sequence[Part], parallelism: int) -> list[Part]:
-    """About so many parts of equal size."""
+    """The parts cut anew into about so many of equal size."""
     total = sum(part.stop - part.start for part in wanted)
     step = max(_LEAST_EVENTS, -(-total // max(1, parallelism)))
     return [
@@ -111,7 +115,7 @@ def split(wanted: Sequence[Part], parallelism: int) -> list[Part]:
 
 
 def _read(namespace: str, definition: Definition, part: Part) -> Iterator[pa.Table]:
-    """In a task: the tables of a part."""
+    """The tables of a part; runs in a task."""
     import pyarrow as pa
 
     known.learn_all(definition.formats)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import override
+
 
 class EChannelError(Exception):
     """The base of every error of this library (time-outs apart, which are `TimeoutError`)."""
@@ -18,10 +20,12 @@ class EChannelError(Exception):
         # The facts are attributes: `error.channel`, `error.field`, …
         self.__dict__.update(facts)
 
+    @override
     def __reduce__(self) -> tuple[Any, ...]:
         # Ray raises errors again in other processes: the default would lose the keywords.
         return _rebuild, (type(self), self.message, self._facts)
 
+    @override
     def __str__(self) -> str:
         return self.message
 

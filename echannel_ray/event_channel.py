@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from echannel_ray import errors, options
 from echannel_ray.client.channels import encoder_of, fields_of, open_typed, retains
 from echannel_ray.client.consumption import Pair, consume, tier_of
@@ -99,22 +101,24 @@ class EventChannel:
         self._retain = retain
         self._definition: messages.Definition | None = None
 
+    @override
     def __reduce__(self) -> Any:
         return EventChannel, (
             self._namespace, self._name, self._event_type, self._packing, self._retain, self._chain, self._output,
         )  # fmt: skip
 
+    @override
     def __repr__(self) -> str:
         return f"<channel {self._namespace}/{self.name}>"
 
     @property
     def name(self) -> str:
-        """Its name within its namespace; that of a derived channel says from which it is derived, and by what code."""
+        """The name within the namespace; that of a derived channel says what it is derived from, and by what code."""
         return name_of_derived(self._name, self._key()) if self._chain else self._name
 
     @property
     def namespace(self) -> str:
-        """The namespace that it belongs to."""
+        """The namespace that the channel belongs to."""
         return self._namespace
 
     @property
@@ -129,7 +133,7 @@ class EventChannel:
         return fields_of(self._defined())
 
     def stats(self) -> ChannelStats:
-        """Counters over all processes."""
+        """The channel's counters over all processes."""
         from echannel_ray.models import ChannelStats
 
         answer = self._joined().requests.ask(messages.GetChannelStats(self._name, self._defined().incarnation))
@@ -315,7 +319,7 @@ class EventChannel:
         return types.readable_of(type_schema)
 
     def _key(self) -> str:
-        """By what the managers know it: "" for a channel that is not derived. Installs it, where it is."""
+        """The key by which managers know the channel, "" where it is not derived; where it is, it is installed."""
         if not self._chain:
             return ""
         endpoint = self._joined()
@@ -356,7 +360,7 @@ class EventChannel:
         return RecordReader(endpoint, self._name, definition.incarnation, Reader(target, record, batches))
 
     def _check_start(self, start: str | Position | None, on_missing: str) -> None:
-        """Raises where the channel can't be read from there."""
+        """Raise where the channel can't be read from there."""
         if on_missing not in ("raise", "skip"):
             raise ValueError(f'on_missing is "raise" or "skip", not {on_missing!r}')
         if isinstance(start, str) and start not in ("new", "earliest"):

@@ -6,6 +6,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.core.messages import Shipment
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.program import TYPES_OF_VALUES, Type
@@ -22,6 +24,7 @@ class Ecode:
         self.source = source
         self.output = output
 
+    @override
     def __repr__(self) -> str:
         return f"<E-code {name_of(self.source)!r}>"
 
@@ -34,14 +37,14 @@ def ecode(source: str | Callable[..., Any], output: Any = None) -> Ecode:
 
 
 def as_ecode(modulator: Any) -> Ecode | None:
-    """The program, where that is what was given for a modulator."""
+    """The program that was given for a modulator, itself or as text; None where a modulator was given."""
     if isinstance(modulator, Ecode):
         return modulator
     return ecode(modulator) if isinstance(modulator, str) else None
 
 
 def shipped(program: Ecode, record: Record, params: Any) -> tuple[Shipment, bytes | None]:
-    """As producers of a channel with these records get it, and the schema of its output; it is verified first."""
+    """The verified shipment that producers of a channel with these records get, and the schema of its output."""
     if params is not None and not isinstance(params, SharedObject):
         raise TypeError(
             f"params is a shared object, not {type(params).__name__}: derive its class from "

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Part(BaseModel):
-    """One actor of a namespace."""
+    """An actor of a namespace."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -155,7 +155,7 @@ class ChannelStats(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def latency_p99_seconds(self) -> float | None:
-        """What all but a hundredth of them took at most."""
+        """The latency that all but a hundredth of the events had at most."""
         return quantile(self.latency, 0.99)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import ray
+from typing_extensions import override
 
 from echannel_ray import errors
 from echannel_ray.actors import bootstrap
@@ -63,6 +64,7 @@ class Session(OwnedByProcess):
         self._endpoint.on_node_drains = self._leave_node
         self._endpoint.start()
 
+    @override
     def __repr__(self) -> str:
         return f"<echannel_ray session in namespace {self.namespace!r}{' (closed)' if self._endpoint.closed else ''}>"
 
@@ -71,6 +73,7 @@ class Session(OwnedByProcess):
         """Whether it can still do something: it was not closed, and Ray is the one that it joined."""
         return not self._endpoint.closed and self._endpoint.broken is None and _ray_identity() == self._ray
 
+    @override
     def close(self, drain_seconds: float | None = None) -> None:
         """Leave: what was published is drained first (for as long as it takes, or so many seconds)."""
         global _current
@@ -91,13 +94,13 @@ class Session(OwnedByProcess):
             self._end()
 
     def _end(self) -> None:
-        """Leave without a word to anybody but the concentrator."""
+        """Leave, and tell nobody but the concentrator."""
         self._endpoint.close()
         # It may be dead, and its successor would wait for us.
         mark_left(os.path.dirname(self._socket_path), self._endpoint.id)
 
     def _leave_node(self, seconds: float) -> None:
-        """The node is to be removed."""
+        """Leave a node that is to be removed."""
         try:
             leave_node(self._endpoint, seconds)
         finally:
@@ -177,7 +180,7 @@ class Session(OwnedByProcess):
         return GatewayEndpoint.parse(self._endpoint.requests.ask(request))
 
     def status(self) -> Status:
-        """All parts of the namespace."""
+        """The namespace and all its parts."""
         from echannel_ray.models import status_of
 
         return status_of(self._endpoint.requests.ask(messages.GetStatus()))
@@ -215,7 +218,7 @@ class Session(OwnedByProcess):
 
 
 def _make_concentrator(namespace: str, ray_node_id: str, managers: int) -> str:
-    """See that the node's concentrator is there: the path of its socket."""
+    """Have the node's concentrator, made where there is none: the path of its socket."""
     try:
         bootstrap.ensure_managers(namespace, managers)
 
@@ -315,7 +318,7 @@ def _set_current(namespace: str | None) -> None:
 
 
 def disconnect() -> None:
-    """This process leaves all namespaces; what it had published is drained first."""
+    """Leave all namespaces with this process; what it had published is drained first."""
     for session in [*_sessions.values()]:
         session.close()
 
@@ -380,7 +383,7 @@ def _leave_at_exit() -> None:
 
 
 def _forget_all() -> None:
-    """In the child of a fork: sessions are the parent's; the child joins anew when it first needs to."""
+    """Forget all sessions, which are the parent's, in the child of a fork; it joins anew when it first needs to."""
     global _lock, _current
     _lock = threading.RLock()
     handler_loop.forget()

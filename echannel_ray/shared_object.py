@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict
-from typing_extensions import Format, get_annotations
+from typing_extensions import Format, get_annotations, override
 
 from echannel_ray.errors import EChannelError, MasterLost, NotSerialisable, StaleVersion
 from echannel_ray.formats import plain
@@ -93,11 +93,12 @@ class SharedObject(BaseModel):
         _echannel: ClassVar[_State]
 
     def __new__(cls: type[S], *args: Any, **kwargs: Any) -> S:
-        """Also where pydantic makes one without `__init__`."""
+        """An object with its lock, also where pydantic makes one without `__init__`."""
         self = super().__new__(cls)
         _set(self, "_echannel", _State())
         return self
 
+    @override
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         taken = sorted(_RESERVED & get_annotations(cls, format=Format.FORWARDREF).keys())
@@ -107,8 +108,9 @@ class SharedObject(BaseModel):
                 "give the field another name"
             )
 
+    @override
     def model_post_init(self, context: Any, /) -> None:
-        """Remember what version 0 is."""
+        """Keep the fields of version 0."""
         self._echannel.base = self._echannel_capture()
 
     # ---- public ----
@@ -125,7 +127,7 @@ class SharedObject(BaseModel):
 
     @policy.setter
     def policy(self, policy: str) -> None:
-        """From the next publish on."""
+        """Change the policy, from the next publish on."""
         if policy not in ("prompt", "lazy"):
             raise ValueError(f"policy is 'prompt' or 'lazy', not {policy!r}")
         self._echannel_check_is_no_snapshot()
@@ -205,6 +207,7 @@ class SharedObject(BaseModel):
 
     # ---- as a Python object ----
 
+    @override
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in type(self).__pydantic_fields__:
             super().__setattr__(name, value)
@@ -216,6 +219,7 @@ class SharedObject(BaseModel):
             super().__setattr__(name, value)
             state.assigned.add(name)
 
+    @override
     def __reduce_ex__(self, protocol: Any) -> Any:
         state = self._echannel
         if state.is_snapshot:
@@ -226,9 +230,11 @@ class SharedObject(BaseModel):
         whose = (owner.namespace, ref.node, ref.endpoint, ref.number)
         return _copy_from, (type(self), whose, version, plain.encode(fields))
 
+    @override
     def __copy__(self: S) -> S:
         return self._echannel_own(super().__copy__())
 
+    @override
     def __deepcopy__(self: S, memo: dict[int, Any] | None = None) -> S:
         return self._echannel_own(super().__deepcopy__(memo))
 
@@ -239,7 +245,7 @@ class SharedObject(BaseModel):
     # ---- what the runtime uses ----
 
     def _echannel_ref(self) -> SharedRef:
-        """Which object this is a copy of; others may have copies of it from now on."""
+        """The reference to the object that this is a copy of; others may have copies of it from now on."""
         self._echannel_check_is_no_snapshot()
         state = self._echannel
         if state.link is not None:
@@ -302,7 +308,7 @@ class SharedObject(BaseModel):
         return made
 
     def _echannel_update(self, version: int, fields: dict[str, Any]) -> None:
-        """The master has published."""
+        """Take in what the master has published."""
         with self._echannel.lock:
             self._echannel_take(version, fields)
 
@@ -326,7 +332,7 @@ class SharedObject(BaseModel):
         return captured
 
     def _echannel_changed(self) -> dict[str, Any]:
-        """What is not as in the version that this copy has."""
+        """The fields that are not as in the version that this copy has."""
         changed = {}
         values, base = self.__dict__, self._echannel.base
         for name in type(self).__pydantic_fields__:
@@ -430,7 +436,7 @@ class SharedObject(BaseModel):
 
 
 class _Turn:
-    """Wait for a lock, and say what is left of the time."""
+    """Waits for a lock, and says what is left of the time."""
 
     def __init__(self, lock: threading.Lock, timeout: float | None) -> None:
         self._lock = lock

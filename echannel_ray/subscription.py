@@ -6,6 +6,8 @@ import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.client.consumption import Consumption
 from echannel_ray.runtime.message import Gap, Message
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 # No generators: these would end with the first error, and what is told in the place of events that are gone is no end.
 # They hold the subscription: one that is garbage is closed, and `for event in channel.subscribe()` holds nothing else.
 class _Messages:
-    """What `Subscription.messages` returns."""
+    """The iterable that `Subscription.messages` returns."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -38,7 +40,7 @@ class _Messages:
 
 
 class _Events:
-    """What `for` gets."""
+    """The iterator of `for`."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._messages = _Messages(subscription)
@@ -56,7 +58,7 @@ class _Events:
 
 
 class _AsyncEvents:
-    """What `async for` gets."""
+    """The iterator of `async for`."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -89,6 +91,7 @@ class Subscription(OwnedByProcess):
             # Nobody can ask for its events any more, and producers would wait for it for good.
             weakref.finalize(self, self._endpoint.abandon_later, self._inbox).atexit = False
 
+    @override
     def __repr__(self) -> str:
         state = " (closed)" if self._consumption.closed else ""
         return f"<subscription {self._inbox.number} of channel {self._inbox.channel!r}{state}>"
@@ -159,6 +162,7 @@ class Subscription(OwnedByProcess):
                 f"{self._inbox.pending} events of {self._inbox.channel!r} not handled within {timeout} s"
             )
 
+    @override
     def close(self) -> None:
         """End it: no event is handled after this, but for one that is being handled. A second call does nothing."""
         self._consumption.close()

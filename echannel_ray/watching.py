@@ -66,7 +66,7 @@ def _show(bar: Progress, task: TaskID, stats: ChannelStats, seconds: float) -> N
 
 
 def said(stats: ChannelStats, seconds: float) -> str:
-    """What stands beside the bar."""
+    """The text beside the bar."""
     rate = stats.events_published / max(seconds, _EVERY_SECONDS)
     parts = [
         f"{stats.events_published:,} in ({rate:,.0f}/s, {decimal(stats.bytes_published)})",

@@ -10,6 +10,8 @@ from bisect import insort
 from functools import cached_property
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulators._checks import count
 from echannel_ray.modulators._fields import Field, Key, Read, as_number, checked_field, checked_key, key_reader, reader
@@ -33,16 +35,16 @@ class NewestOnly(Modulator):
     def _newest(self) -> dict[Any, Any]:
         return {}
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         key = self._key_of(event)
         is_waiting = key in self._newest
         self._newest[key] = event
         if not is_waiting:
             self.emit(event)
 
+    @override
     def dequeue(self, event: Any) -> Any:
-        """See `Modulator`."""
         return self._newest.pop(self._key_of(event))
 
 
@@ -71,8 +73,8 @@ class Priority(Modulator):
         # The most urgent is the last: taken off in no time. What is to be dropped is the first.
         return []
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         priority = as_number(self._read(event))
         if self.smallest_first:
             priority = -priority
@@ -85,8 +87,8 @@ class Priority(Modulator):
         else:
             self.emit(event)
 
+    @override
     def dequeue(self, event: Any) -> Any:
-        """See `Modulator`."""
         return self._waiting.pop()[-1]
 
 

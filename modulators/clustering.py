@@ -7,6 +7,8 @@ from functools import cached_property
 from time import monotonic
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.modulation.modulator import Demodulator, Modulator
 from echannel_ray.modulators._checks import above_zero, count
 from echannel_ray.modulators._fields import Key, Read, as_made, as_plain, checked_key, checked_make, key_reader
@@ -39,8 +41,8 @@ class Cluster(Modulator):
     def _clusters(self) -> dict[Any, tuple[float, list[Any]]]:  # each with the time of its first event
         return {}
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         key = self._key_of(event)
         if key not in self._clusters:
             self._clusters[key] = (monotonic(), [])
@@ -50,15 +52,15 @@ class Cluster(Modulator):
             del self._clusters[key]
             self.emit(events)
 
+    @override
     def period(self) -> None:
-        """See `Modulator`."""
         # Already from the half of the time on: at the next turn it may be over.
         until = monotonic() - (self.period_seconds or 0)
         for key in [key for key, (begun, _) in self._clusters.items() if begun <= until]:
             self.emit(self._clusters.pop(key)[1])
 
+    @override
     def flush(self) -> None:
-        """See `Modulator`."""
         for _, events in self._clusters.values():
             self.emit(events)
         self._clusters.clear()
@@ -74,8 +76,8 @@ class Uncluster(Demodulator):
     def __init__(self, make: Callable[..., Any] | None = None) -> None:
         self.make = checked_make(make)
 
+    @override
     def receive(self, event: Any) -> Iterable[Any]:
-        """See `Demodulator`."""
         if not isinstance(event, list):
             raise TypeError(f"Uncluster reads what Cluster has sent, not a {type(event).__qualname__}")
         return [as_made(self.make, each) for each in event]

@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
+from typing_extensions import override
+
 from echannel_ray.formats import plain
 from echannel_ray.modulation.modulator import Demodulator, Modulator
 from echannel_ray.modulators._checks import count
@@ -51,8 +53,8 @@ class Compress(Modulator):
         self.method = method
         self.level = _USUAL_LEVEL[method] if level is None else count("level", level, at_least=lowest, at_most=highest)
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         data = plain.encode(as_plain(event))
         compressed = _COMPRESS[self.method](data, self.level)
         self.emit(_MARKS[self.method] + compressed if len(compressed) < len(data) else _AS_IT_IS + data)
@@ -71,8 +73,8 @@ class Decompress(Demodulator):
         self.make = checked_make(make)
         self.max_bytes = count("max_bytes", max_bytes)
 
+    @override
     def receive(self, event: Any) -> Iterable[Any]:
-        """See `Demodulator`."""
         if not isinstance(event, bytes):
             raise TypeError(f"Decompress reads what Compress has sent, not a {type(event).__qualname__}")
         return (as_made(self.make, plain.decode(self._decompressed(event[:1], event[1:]))),)

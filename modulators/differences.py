@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulators._checks import number
 from echannel_ray.modulators._fields import (
@@ -53,8 +55,8 @@ class Difference(Modulator):
     def _sent(self) -> dict[Any, list[Any]]:
         return {}
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         key = self._key_of(event)
         values = [read(event) for read in self._readers]
         sent = self._sent.get(key)

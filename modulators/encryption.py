@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing_extensions import override
 
 from echannel_ray.formats import plain
 from echannel_ray.modulation.modulator import Demodulator, Modulator
@@ -52,12 +53,13 @@ class Encrypt(Modulator):
     def _cipher(self) -> AESGCM:
         return _cipher_of(self._secret, self._salt)
 
+    @override
     def key(self) -> str:
         """Tells keys apart without being one: what this returns is kept in more places than the modulator."""
         return hashlib.sha256(b"echannel_ray: which key" + self._secret).hexdigest()
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         number = self._number.to_bytes(_NUMBER_BYTES, "big")
         self._number += 1
         self.emit(self._salt + number + self._cipher.encrypt(number, plain.encode(as_plain(event)), None))
@@ -79,8 +81,8 @@ class Decrypt(Demodulator):
         self.make = checked_make(make)
         self._ciphers: dict[bytes, AESGCM] = {}  # by salt, which is by replica
 
+    @override
     def receive(self, event: Any) -> Iterable[Any]:
-        """See `Demodulator`."""
         if not isinstance(event, bytes):
             raise TypeError(f"Decrypt reads what Encrypt has sent, not a {type(event).__qualname__}")
         salt, number = event[:_SALT_BYTES], event[_SALT_BYTES : _SALT_BYTES + _NUMBER_BYTES]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulators._fields import Field, Read, checked_field, reader
 
@@ -30,8 +32,8 @@ class Range(Modulator):
     def _read(self) -> Read:
         return reader(self.field)
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         value = self._read(event)
         if (self.low is None or self.low <= value) and (self.high is None or value <= self.high):
             self.emit(event)
@@ -58,8 +60,8 @@ class Within(Modulator):
     def _read(self) -> Read:
         return reader(self.field)
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         # Read anew for each event: during one `enqueue` both limits are of one version.
         if self.window.low <= self._read(event) <= self.window.high:
             self.emit(event)
@@ -78,8 +80,8 @@ class Where(Modulator):
             raise TypeError(f"the predicate is a function of one event, not {predicate!r}")
         self.predicate = predicate
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         if self.predicate(event):
             self.emit(event)
 
@@ -102,8 +104,8 @@ class Matching(Modulator):
     def _wanted(self) -> list[tuple[Read, Any]]:
         return [(reader(name), value) for name, value in self.equal.items()]
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         for read, value in self._wanted:
             if read(event) != value:
                 return

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulators._fields import Read, as_plain, checked_names, reader
 
@@ -29,6 +31,6 @@ class Project(Modulator):
     def _readers(self) -> list[tuple[str, Read]]:
         return [(field.rpartition(".")[2], reader(field)) for field in self.fields]
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         self.emit({name: as_plain(read(event)) for name, read in self._readers})

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Final
 
+from typing_extensions import override
+
 from echannel_ray.modulation.modulator import Demodulator, Modulator
 from echannel_ray.modulators._checks import above_zero, count
 from echannel_ray.modulators._fields import as_made, as_plain, checked_make
@@ -41,8 +43,8 @@ class Quantise(Modulator):
             if not self.fields or not all(isinstance(name, str) for name in self.fields):
                 raise TypeError(f"fields are names, at least one, not {fields!r}")
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         event = as_plain(event)
         if self.fields is None:
             self.emit([(), self._quantised(event)])
@@ -81,8 +83,8 @@ class Dequantise(Demodulator):
     def __init__(self, make: Callable[..., Any] | None = None) -> None:
         self.make = checked_make(make)
 
+    @override
     def receive(self, event: Any) -> Iterable[Any]:
-        """See `Demodulator`."""
         if not isinstance(event, list) or len(event) != 2 or not isinstance(event[0], tuple):
             raise TypeError(f"Dequantise reads what Quantise has sent, not a {type(event).__qualname__}")
         names, content = event

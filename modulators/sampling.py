@@ -7,6 +7,8 @@ from functools import cached_property
 from time import monotonic
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulators._checks import above_zero, count, number
 
@@ -23,8 +25,8 @@ class EveryNth(Modulator):
     def __init__(self, n: int) -> None:
         self.n = count("n", n)
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         if self._seen % self.n == 0:
             self.emit(event)
         self._seen += 1
@@ -48,8 +50,8 @@ class AtMostRate(Modulator):
         self.per_second = per_second if is_shared else above_zero("per_second", per_second)
         self.burst = count("burst", burst)
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         now = monotonic()
         if self._counted_at is None:
             self._credit = self.burst
@@ -81,7 +83,7 @@ class WithProbability(Modulator):
     def _random(self) -> random.Random:
         return random.Random(self.seed)
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         if self._random.random() < self.p:
             self.emit(event)

@@ -6,6 +6,8 @@ from functools import cached_property
 from time import monotonic
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulators._checks import above_zero
 from echannel_ray.modulators._fields import Key, Read, checked_key, key_reader
@@ -38,8 +40,8 @@ class Throttle(Modulator):
     def _held(self) -> dict[Any, Any]:  # in the order in which they were published
         return {}
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         now = monotonic()
         key = self._key_of(event)
         sent_at = self._sent_at.get(key)
@@ -50,8 +52,8 @@ class Throttle(Modulator):
         else:
             self._held[key] = event
 
+    @override
     def period(self) -> None:
-        """See `Modulator`."""
         now = monotonic()
         for key in [key for key, sent_at in self._sent_at.items() if now - sent_at >= self.seconds]:
             del self._sent_at[key]  # those that are silent now must not be remembered for ever
@@ -59,8 +61,8 @@ class Throttle(Modulator):
             self._sent_at[key] = now
             self.emit(self._held.pop(key))
 
+    @override
     def flush(self) -> None:
-        """See `Modulator`."""
         now = monotonic()
         for key, event in self._held.items():
             self._sent_at[key] = now

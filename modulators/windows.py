@@ -8,6 +8,8 @@ from functools import cached_property
 from time import monotonic
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulators._checks import above_zero, count
 from echannel_ray.modulators._fields import Field, Read, as_number, as_plain, checked_field, reader
@@ -40,16 +42,16 @@ class SlidingWindow(Modulator):
     def _times(self) -> deque[float]:
         return deque(maxlen=self.size)
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         self._events.append(as_plain(event))
         self._times.append(monotonic())
         self._new += 1
         if self._new == self.every:
             self._send()
 
+    @override
     def flush(self) -> None:
-        """See `Modulator`."""
         if self._new:
             self._send()
 
@@ -83,8 +85,8 @@ class MovingAverage(Modulator):
     def _values(self) -> deque[Any]:
         return deque(maxlen=self.size)
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         value = as_number(self._read(event))
         self._values.append(value)
         # Summed up anew: a sum that goes along with the window would add up the errors of all its roundings.

@@ -57,7 +57,7 @@ class JsonChannel:
 
 
 class JsonProducer:
-    """See `Producer`."""
+    """Publishes records as JSON text."""
 
     def __init__(self, producer: Any, records: JsonRecords) -> None:
         self.drain = producer.drain
@@ -69,7 +69,7 @@ class JsonProducer:
 
 
 class JsonSubscription:
-    """See `Subscription`."""
+    """Gives records that came as JSON text, one by one."""
 
     def __init__(self, subscription: Any, records: JsonRecords) -> None:
         self._get, self._decode = subscription.get, records.decode

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 
 class Appending(Protocol):
     """One store, made anew."""
@@ -24,7 +26,7 @@ class Appending(Protocol):
         """End it."""
 
 
-class WriteAhead:
+class WriteAhead(Appending):
     """SQLite with its write-ahead log, as most would use it."""
 
     def __init__(self, folder: Path) -> None:
@@ -33,21 +35,21 @@ class WriteAhead:
             self._database.execute(f"PRAGMA {pragma}")
         self._database.execute("CREATE TABLE entries (number INTEGER PRIMARY KEY, value BLOB NOT NULL)")
 
+    @override
     def append(self, number: int, value: bytes) -> None:
-        """See `Appending`."""
         self._database.execute("INSERT INTO entries VALUES (?, ?)", (number, value))
 
+    @override
     def values(self) -> Iterator[bytes]:
-        """See `Appending`."""
         for (value,) in self._database.execute("SELECT value FROM entries ORDER BY number"):
             yield value
 
+    @override
     def close(self) -> None:
-        """See `Appending`."""
         self._database.close()
 
 
-class Lmdb:
+class Lmdb(Appending):
     """LMDB, by copy-on-write pages in a map of a fixed size."""
 
     def __init__(self, folder: Path) -> None:
@@ -55,37 +57,37 @@ class Lmdb:
             str(folder), map_size=16 << 30, sync=False, metasync=False
         )
 
+    @override
     def append(self, number: int, value: bytes) -> None:
-        """See `Appending`."""
         with self._environment.begin(write=True) as transaction:
             transaction.put(number.to_bytes(8, "big"), value, append=True)
 
+    @override
     def values(self) -> Iterator[bytes]:
-        """See `Appending`."""
         with self._environment.begin() as transaction:
             for _, value in transaction.cursor():
                 yield value
 
+    @override
     def close(self) -> None:
-        """See `Appending`."""
         self._environment.close()
 
 
-class Rocks:
+class Rocks(Appending):
     """RocksDB, with its own write-ahead log."""
 
     def __init__(self, folder: Path) -> None:
         rocksdict: Any = importlib.import_module("rocksdict")
         self._database: Any = rocksdict.Rdict(str(folder / "rocks"), rocksdict.Options(raw_mode=True))
 
+    @override
     def append(self, number: int, value: bytes) -> None:
-        """See `Appending`."""
         self._database[number.to_bytes(8, "big")] = value
 
+    @override
     def values(self) -> Iterator[bytes]:
-        """See `Appending`."""
         yield from self._database.values()
 
+    @override
     def close(self) -> None:
-        """See `Appending`."""
         self._database.close()

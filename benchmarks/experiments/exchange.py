@@ -105,7 +105,7 @@ class ExchangeField(TypedField):
             answer(self.consumers[0].open_round_trip.remote(f"{name}, round trip", event_type))
 
     def round_trip_seconds(self, kind: str, name: str, count: int) -> float:
-        """See `Asker`."""
+        """Seconds from `publish` at the asker until the answer is back there."""
         return float(answer(self.producer.round_trip_seconds.remote(kind, f"{name}, round trip", count)))
 
 

@@ -82,7 +82,7 @@ class GridParty(EagerParty):
 
 
 class GridField(TwoNodes):
-    """See `TwoNodes`."""
+    """A producer on one node, and who looks at the atmosphere on another."""
 
     consumer_class = GridParty
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from typing_extensions import override
+
 from echannel_ray.benchmarks import extras
 from echannel_ray.benchmarks.baselines.stores import Appending, Lmdb, Rocks, WriteAhead
 from echannel_ray.benchmarks.harness.rows import Row, skipped
@@ -31,26 +33,26 @@ OTHERS: dict[str, tuple[Callable[[Path], Appending], str]] = {  # and the module
 }
 
 
-class OurLog:
+class OurLog(Appending):
     """The store as a keeper uses it."""
 
     def __init__(self, folder: Path) -> None:
         self._store = Store(str(folder / "log.db"), Bounds())
 
+    @override
     def append(self, number: int, value: bytes) -> None:
-        """See `Appending`."""
         self._store.append([NewEntry(1, PLAIN, 0, value)], ("producer", number + 1))
 
+    @override
     def values(self) -> Iterator[bytes]:
-        """See `Appending`."""
         at = 0
         while at < self._store.next:
             for entry in self._store.read(at, READ_BYTES):
                 yield entry.data
                 at = entry.next
 
+    @override
     def close(self) -> None:
-        """See `Appending`."""
         self._store.close()
 
 

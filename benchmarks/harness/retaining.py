@@ -11,7 +11,7 @@ from echannel_ray.benchmarks.harness.typed import TypedConsumer, TypedField, Typ
 
 
 class RetainingProducer(TypedProducer):
-    """See `TypedProducer`."""
+    """Publishes on channels that retain, which it makes and deletes."""
 
     def create_retaining(self, name: str, event_type: Any, disk: bool) -> None:
         """Make a channel that retains."""
@@ -23,7 +23,7 @@ class RetainingProducer(TypedProducer):
 
 
 class Replayer(TypedConsumer):
-    """See `TypedConsumer`."""
+    """Consumes what a channel has retained."""
 
     def replay_seconds(self, name: str, events: int, batches: str | None) -> float:
         """From `subscribe` until the last of so many retained events is handled."""

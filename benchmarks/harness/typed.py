@@ -28,7 +28,7 @@ def channel_of(name: str, event_type: Any) -> Any:
 
 
 class TypedProducer(Producer):
-    """See `Producer`. Events are made before they are published: objects and records of arrays, and arrays."""
+    """Publishes on typed channels what was made before: objects and records of arrays, and arrays."""
 
     def __init__(self, namespace: str, seed: int) -> None:
         super().__init__(namespace, seed)
@@ -90,7 +90,7 @@ class TypedProducer(Producer):
 
 
 class TypedConsumer(Consumer):
-    """See `Consumer`."""
+    """Consumes typed channels, one by one or in batches."""
 
     def __init__(self, namespace: str) -> None:
         self._received = 0

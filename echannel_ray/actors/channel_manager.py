@@ -126,13 +126,13 @@ class ChannelManager:
         return reply
 
     async def endpoints_gone(self, node: int, endpoints: Iterable[int]) -> None:
-        """Processes on this node ended."""
+        """Take these processes of a node out of the books: they have ended."""
         await self._book_made.wait()
         for endpoint in endpoints:
             self._perform_in_background(self._book.endpoint_gone(endpoint))
 
     async def node_gone(self, node: int) -> None:
-        """The name server has made sure that this node is dead."""
+        """Take a node out of the books: the name server has made sure that it is dead."""
         await self._book_made.wait()
         self._perform_in_background(self._book.node_gone(node))
 
@@ -147,7 +147,7 @@ class ChannelManager:
             self._perform_in_background(self._book.registrations_reported(reported))
 
     async def active(self, channels: list[str]) -> None:
-        """These channels had something to do on a node lately."""
+        """Have the lag of these channels asked for: they had something to do on a node lately."""
         if self._lags is not None:
             self._lags.noted(channels)
 
@@ -178,15 +178,15 @@ class ChannelManager:
         }
 
     async def health(self) -> dict[str, Any]:
-        """For its pod, see `doors`."""
+        """The manager's state, and which actors it needs that don't answer: for the probe of its pod."""
         return {"state": self._state, "silent": await silent_among([name_server_name(self._namespace)])}
 
     async def state(self) -> str:
-        """What it is at."""
+        """The manager's state: "rebuilding" after its start, then "serving"."""
         return self._state
 
     async def wire_version(self) -> int:
-        """The version that this part speaks."""
+        """The version of the protocol that the manager speaks."""
         return WIRE_VERSION
 
     # ---- rebuilding ------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ class ChannelManager:
                 await self._ask_name_server("record_definitions", kept, deleted)
 
     async def _ask_name_server(self, method: str, *args: Any) -> Any:
-        """Until it answers: there is no doing without."""
+        """Ask the name server until it answers: a manager can't do without it."""
         while True:
             try:
                 answer = await self._ask(name_server_name(self._namespace), method, *args, timeout=_NAME_SERVER_SECONDS)

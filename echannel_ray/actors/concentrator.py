@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.actors.bootstrap import ask, concentrator_name, describe_this_actor, name_server_name, ray_nodes
 from echannel_ray.actors.doors import open_actors_door, silent_among
@@ -29,7 +31,7 @@ from echannel_ray.core.naming import slot_of
 from echannel_ray.core.relay import Relay
 from echannel_ray.core.states import Life
 from echannel_ray.ids import WIRE_VERSION, node_number
-from echannel_ray.runtime.hub import Hub, HubLink
+from echannel_ray.runtime.hub import Hub, HubLink, Owner
 from echannel_ray.transport import wire
 from echannel_ray.transport.presence import forget_endpoint, former_endpoints, note_endpoint
 from echannel_ray.transport.security import Credentials
@@ -72,7 +74,7 @@ CONCENTRATOR_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
 _SHOWN: Final = {**dict.fromkeys(_REFUSED, "starting"), "retiring": "serving", "withdrawn": "draining"}
 
 
-class Concentrator:
+class Concentrator(Owner):
     """The hub of its node: all endpoints of the node link to it; an actor, one per node and namespace."""
 
     def __init__(self, namespace: str, ray_node_id: str, linger_seconds: float = LINGER_SECONDS) -> None:
@@ -190,35 +192,35 @@ class Concentrator:
 
     # ---- what the hub tells; on its thread ----
 
+    @override
     def endpoint_attached(self, hello: wire.Hello) -> None:
-        """See `Owner`."""
         note_endpoint(self._directory_path, hello.endpoint, hello.pid)
         self._pids[hello.endpoint] = hello.pid
         # It counts as back when it has said what it has open: see `_registered`.
         self._loop.call_soon_threadsafe(self._registry.attached, hello.endpoint)
 
+    @override
     def endpoint_gone(self, endpoint: int) -> None:
-        """See `Owner`."""
         self._loop.call_soon_threadsafe(self._in_background, self._let_go(endpoint))
 
+    @override
     def peer_attached(self, node: int) -> None:
-        """See `Owner`."""
         self._loop.call_soon_threadsafe(self._peers.is_back, node)
 
+    @override
     def peer_detached(self, node: int) -> None:
-        """See `Owner`."""
         self._loop.call_soon_threadsafe(self._peers.is_lost, node)
 
+    @override
     def requested(self, endpoint: int, request: int, payload: bytes) -> None:
-        """See `Owner`."""
         self._loop.call_soon_threadsafe(self._in_background, self._answer(endpoint, request, payload))
 
+    @override
     def pushed(self, endpoint: int, push: int, payload: bytes) -> None:
-        """See `Owner`."""
         self._loop.call_soon_threadsafe(self._push_confirmed, endpoint, push, payload)
 
+    @override
     def hub_failed(self) -> None:
-        """See `Owner`."""
         # Ray starts this actor again, and that loses nothing. One that answered calls and moved no event would stay.
         os._exit(1)
 
@@ -370,7 +372,7 @@ class Concentrator:
         return self._registry.of_slot(slot, managers)
 
     async def directory_changed(self, directory: Directory) -> None:
-        """Concentrators came or left."""
+        """Take in a new directory: concentrators came or left."""
         # Not before the answer to joining, which brings the certificate that is needed to reach them.
         await self._serving.wait()
         self._take_directory(directory)
@@ -409,7 +411,7 @@ class Concentrator:
         }
 
     async def health(self) -> dict[str, Any]:
-        """For its pod, see `doors`."""
+        """The concentrator's state, and which actors it needs that don't answer: for the probe of its pod."""
         names = [name_server_name(self.namespace)]
         if self._peers.directory is not None:
             names += self._peers.directory.managers
@@ -433,7 +435,7 @@ class Concentrator:
         return {*self._relay.endpoints.copy(), *self._relay.expected.copy(), *self._unreported} - {own}
 
     def pid_of(self, endpoint: int) -> int:
-        """Which process an endpoint is; 0 for one that is gone."""
+        """The process that an endpoint is in; 0 for one that is gone."""
         return self._pids.get(endpoint, 0)
 
     def _door_answered(self, question: str) -> None:
@@ -441,7 +443,7 @@ class Concentrator:
             self._loop.call_soon_threadsafe(self._in_background, self._retire_soon())
 
     async def wire_version(self) -> int:
-        """The version that this part speaks."""
+        """The version of the protocol that the concentrator speaks."""
         return WIRE_VERSION
 
     async def stop(self) -> None:
@@ -483,7 +485,7 @@ class Concentrator:
         ray.actor.exit_actor()
 
     async def _withdraw(self, farewell: bytes) -> None:
-        """Be none of the namespace's concentrators any more."""
+        """Stop being one of the namespace's concentrators."""
         self._life.become("withdraw")
         await self._close(farewell)
         await self._ask_name_server("leave", self.node, self._incarnation)

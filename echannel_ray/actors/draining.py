@@ -25,7 +25,7 @@ _SHARE_OF_PROCESSES: Final = 0.8
 
 
 class Draining:
-    """One per concentrator; nothing happens before `begin`."""
+    """How one concentrator gives up its node, which is to be removed; nothing happens before `begin`."""
 
     def __init__(self, concentrator: Concentrator, retire: Callable[[bytes], Awaitable[None]]) -> None:
         """`retire` closes all links, with a farewell, and tells the name server; it does not end the actor."""

@@ -25,7 +25,7 @@ from echannel_ray.transport.connection import Connection
 
 
 class GatewayOfNode:
-    """At most one at a time; its secrets and its ports outlive this process, so that clients find the next one."""
+    """The gateway of one node, if it has one. Its secrets and ports outlive this process: clients find the next one."""
 
     def __init__(self, namespace: str, keeper: Keeper, connect: Callable[[Endpoint], Connection]) -> None:
         self._namespace = namespace
@@ -37,7 +37,7 @@ class GatewayOfNode:
         self._backend: GatewayBackend | None = None
 
     def ask(self, request: GatewayRequest) -> str | None:
-        """Do what a session asks for."""
+        """Do what a session asks of the gateway: open it, grant a token or revoke one."""
         if isinstance(request, OpenGateway):
             return self.open(request)
         if self._gateway is None:
@@ -53,7 +53,7 @@ class GatewayOfNode:
             raise errors.NotAuthorised(str(error.args[0])) from None
 
     def open(self, request: OpenGateway) -> str:
-        """Have it so; its endpoint."""
+        """Have a gateway as it is asked for, another one where there is one that differs; its endpoint."""
         mine = self._request
         if mine is not None and request in (
             replace(mine, port=port, events_port=events_port)
@@ -111,12 +111,12 @@ class GatewayOfNode:
         return self._endpoint
 
     def stats(self) -> dict[str, int]:
-        """Of the gateway that there is, if there is one."""
+        """The gateway's counters; none where there is no gateway."""
         gateway = self._gateway
         return {} if gateway is None else gateway.stats()
 
     def close(self) -> None:
-        """End it; clients find its successor."""
+        """End the gateway, if there is one; its clients find its successor."""
         if self._backend is not None:
             self._backend.close()
         if self._gateway is not None:

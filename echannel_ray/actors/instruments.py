@@ -6,8 +6,9 @@ import logging
 
 import ray
 from ray.util.metrics import Counter, Gauge, Histogram
+from typing_extensions import override
 
-from echannel_ray.actors.metrics import COUNTER, GAUGE, LATENCY, Metric
+from echannel_ray.actors.metrics import COUNTER, GAUGE, LATENCY, Instruments, Metric
 from echannel_ray.core.latencies import BOUNDS_SECONDS
 from echannel_ray.runtime.telling import TELL_SECONDS
 
@@ -35,16 +36,16 @@ class _Counter(Counter):
         self._record(0.0, labels)
 
 
-class RayInstruments:
-    """One per concentrator; where no agent is there, Ray takes the figures and drops them."""
+class RayInstruments(Instruments):
+    """Ray's metrics, for one concentrator; where no agent is there, Ray takes the figures and drops them."""
 
     def __init__(self) -> None:
         self._counters: dict[str, _Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._latency: Histogram | None = None
 
+    @override
     def add(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
-        """See `Instruments`."""
         assert metric.kind == COUNTER
         counter = self._counters.get(metric.name)
         if counter is None:
@@ -56,16 +57,16 @@ class RayInstruments:
         else:
             counter.begin(labels)
 
+    @override
     def set(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
-        """See `Instruments`."""
         assert metric.kind == GAUGE
         gauge = self._gauges.get(metric.name)
         if gauge is None:
             gauge = self._gauges[metric.name] = Gauge(metric.name, metric.description, metric.labels)
         gauge.set(value, labels)
 
+    @override
     def observe(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
-        """See `Instruments`."""
         assert metric is LATENCY
         if self._latency is None:
             self._latency = Histogram(metric.name, metric.description, [*BOUNDS_SECONDS], metric.labels)

@@ -44,7 +44,7 @@ _QUESTIONS: Final = (
 
 
 class About(msgspec.Struct, frozen=True):
-    """What stands beside a log on disk: whose it is."""
+    """Whose log a file is: what stands beside a log on disk."""
 
     channel: str
     incarnation: int
@@ -54,7 +54,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 def note(path: Path, about: About) -> None:
-    """Have it stand beside a log, all or nothing."""
+    """Write what a log is about to the file beside it, all or nothing."""
     temporary = path.with_suffix(".new")
     temporary.write_bytes(msgspec.json.encode(about))
     temporary.replace(path.with_suffix(".json"))
@@ -66,7 +66,7 @@ def type_of(definition: Definition) -> str:
 
 
 class Keeper:
-    """One per concentrator of which a log was wanted."""
+    """The logs of one node, and the endpoint that serves them; made when a log is first wanted."""
 
     def __init__(
         self, namespace: str, node: int, connect: Callable[[Endpoint], Connection], emptied: Callable[[], None]
@@ -81,7 +81,7 @@ class Keeper:
         self.endpoint.start()
 
     def open(self, channel: str, incarnation: int = 0) -> LogAddress:
-        """Have the log of a channel here; where it is."""
+        """Open the log of a channel at this node; its address."""
         return self._address(self.kept(channel, incarnation).shelf)
 
     def kept(self, channel: str, incarnation: int = 0) -> Kept:
@@ -192,7 +192,7 @@ class Keeper:
             threading.Thread(target=self._emptied, name="echannel-keeper-ends", daemon=True).start()
 
     def _discard(self, kept: Kept) -> None:
-        """Its channel was deleted."""
+        """Delete the log of a channel that was deleted."""
         self._close(kept)
         kept.store.delete()
         if kept.path is not None:
@@ -208,7 +208,7 @@ class Keeper:
         return not self._kept
 
     def _about(self, definition: Definition) -> About:
-        """What a log has to say for itself when its channel's books are gone."""
+        """What is written beside a log for the time when its channel's books are gone."""
         with contextlib.suppress(errors.EChannelError, TimeoutError):  # formats may have been added elsewhere
             definition = look_up(self.endpoint, definition.channel, _STOPPING_SECONDS) or definition
         return About(definition.channel, definition.incarnation, True, type_of(definition), definition.formats)

@@ -15,7 +15,7 @@ MAX_ASKED: Final = 100
 
 
 class Lags:
-    """One per channel manager. It asks for what had something to do lately, by the word of the concentrators."""
+    """The lags of one manager's channels: it asks for those that had something to do, as concentrators say."""
 
     def __init__(
         self, namespace: str, stats: Callable[[str], Awaitable[dict[str, Any]]], instruments: Callable[[], Instruments]
@@ -27,12 +27,12 @@ class Lags:
         self._lags: dict[str, int] = {}  # as they were found last; in the order in which they are asked for
 
     def noted(self, channels: Iterable[str]) -> None:
-        """These channels had something to do."""
+        """Have the lag of these channels asked for next time: they had something to do."""
         for channel in channels:
             self._lags.setdefault(channel, 0)
 
     async def show(self) -> None:
-        """Ask, and show what is known."""
+        """Ask for the lags of channels that were noted, and show Prometheus all that are known."""
         if not self._lags:
             return
         if self._instruments is None:

@@ -62,7 +62,7 @@ METRICS: Final = (
 
 
 class Instruments(Protocol):
-    """Where the figures go: `RayInstruments`, or a fake."""
+    """Where the figures of a concentrator go: `RayInstruments`, or a fake."""
 
     def add(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
         """A counter has grown by so much; by 0: it exists."""
@@ -102,7 +102,7 @@ class Names:
 
 
 class Metrics:
-    """One per concentrator."""
+    """The metrics of one concentrator: its node's and its own."""
 
     def __init__(
         self, namespace: str, node: int, was_restarted: bool, instruments: Instruments, flush_seconds: float
@@ -118,7 +118,7 @@ class Metrics:
         instruments.add(RESTARTS, int(was_restarted), {"node": self._node})
 
     def told(self, endpoint: int, tallies: tuple[Tally, ...]) -> None:
-        """An endpoint has told what it counted."""
+        """Add what an endpoint has counted since it told that last."""
         for tally in tallies:
             self._active[tally.channel] = None
             self._count(tally)
@@ -126,7 +126,7 @@ class Metrics:
                 self._gauges[tally.channel][endpoint] = tally.gauges
 
     def gone(self, endpoint: int) -> None:
-        """An endpoint is gone: nothing waits in it any more."""
+        """Take out what waits in an endpoint: it is gone."""
         for by_endpoint in self._gauges.values():
             if endpoint in by_endpoint:
                 by_endpoint[endpoint] = {}
@@ -195,7 +195,7 @@ class Metrics:
 
 
 def _in_ascii(label: str) -> str:
-    """Ray takes no other labels."""
+    """The label in ASCII: Ray takes no other."""
     return label.encode("ascii", "backslashreplace").decode()
 
 

@@ -78,13 +78,13 @@ class NameServer:
         return [name for name, was_told in zip(names, told, strict=True) if not was_told]
 
     async def leave(self, node: int, incarnation: int) -> None:
-        """A concentrator without endpoints retires."""
+        """Take a concentrator that retires, since it has no endpoints, out of the directory."""
         await self._serving.wait()
         if self._book.left(node, incarnation):
             self._tell_everyone()
 
     async def node_gone(self, node: int, waited: bool = True) -> bool:
-        """Somebody can't reach a node: whether it is dead indeed. If so, all managers know when this returns.
+        """Whether a node that somebody can't reach is dead indeed. If so, all managers know when this returns.
 
         `waited`: it was silent for `peer_timeout_seconds`, so it counts as dead where it is silent to us as well.
         """
@@ -107,7 +107,7 @@ class NameServer:
         return True
 
     async def directory(self) -> Directory:
-        """Who is where."""
+        """The directory: which concentrators and managers there are, and where."""
         await self._serving.wait()
         return self._book.directory()
 
@@ -120,7 +120,7 @@ class NameServer:
         return self._book.next_epoch(_now()), self._book.directory(), definitions
 
     async def record_definitions(self, kept: list[Definition], deleted: list[Definition]) -> None:
-        """Keep, or forget, the second copy of these."""
+        """Keep the second copy of some definitions of channels, and forget that of others."""
         await self._serving.wait()
         self._book.recorded(kept)
         self._book.forgotten(deleted)
@@ -151,19 +151,19 @@ class NameServer:
         await asyncio.to_thread(bootstrap.create, name, actor_class, arguments, ray_node_id)
 
     async def describe(self) -> dict[str, Any]:
-        """Who this is."""
+        """The name server's process and state, for who watches."""
         return {**bootstrap.describe_this_actor(), "epoch": self._book.directory().epoch, "endpoints": 0}
 
     async def state(self) -> str:
-        """What it is at."""
+        """The name server's state: "serving", or "rebuilding" after a restart."""
         return "serving" if self._serving.is_set() else "rebuilding"
 
     async def health(self) -> dict[str, Any]:
-        """For its pod, see `doors`."""
+        """The name server's state, for the probe of its pod."""
         return {"state": await self.state(), "silent": []}
 
     async def status(self) -> dict[str, Any]:
-        """All parts as they describe themselves; one that does not answer in time has an `error` instead."""
+        """The parts of the namespace as they describe themselves; one that does not answer in time has an `error`."""
         await self._serving.wait()
         infos = self._book.directory().concentrators
         managers, concentrators, ray_nodes = await asyncio.gather(
@@ -204,7 +204,7 @@ class NameServer:
             self._door.close()
 
     async def wire_version(self) -> int:
-        """The version that this part speaks."""
+        """The version of the protocol that the name server speaks."""
         return WIRE_VERSION
 
     # ---- rebuilding ------------------------------------------------------------------------------------------------

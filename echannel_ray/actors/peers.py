@@ -34,7 +34,7 @@ _RENEW_AGAIN_SECONDS = 1.0
 
 
 class Peers:
-    """One per concentrator; used on its actor's loop."""
+    """The other nodes, and the links to them; one per concentrator, used on its actor's loop."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Peers:
         self._missing_since: dict[int, float] = {}
 
     def take_directory(self, directory: Directory) -> None:
-        """Concentrators came or left."""
+        """Take in a new directory: concentrators came or left."""
         known = self.directory
         if known is not None and (known.epoch, known.version) >= (directory.epoch, directory.version):
             return

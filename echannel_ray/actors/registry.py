@@ -12,7 +12,7 @@ from echannel_ray.core.naming import slot_of
 
 
 class Registry:
-    """One per concentrator: what passed through it, and what endpoints said when they attached."""
+    """What a node's endpoints have open, as its concentrator has seen it, or as they said when they attached."""
 
     def __init__(self, node: int) -> None:
         self._node = node
@@ -25,11 +25,11 @@ class Registry:
         return endpoint in self._held
 
     def attached(self, endpoint: int) -> None:
-        """An endpoint is there."""
+        """Note that an endpoint has linked up."""
         self._held.setdefault(endpoint, {})
 
     def gone(self, endpoint: int) -> None:
-        """An endpoint is not there any more."""
+        """Forget what an endpoint had open: it is gone."""
         for channel in self._held.pop(endpoint, {}):
             self._forget_unused(channel)
 
@@ -48,7 +48,7 @@ class Registry:
                         yield replace(each, definition=newest) if newest is not None and is_same else each
 
     def reported(self, endpoint: int, registrations: tuple[Registrations, ...]) -> None:
-        """An endpoint says what it has open, after it attached again."""
+        """Take in what an endpoint has open, which it says after it attached again."""
         held = self._held.setdefault(endpoint, {})
         for each in registrations:
             held[each.channel] = each
@@ -62,7 +62,7 @@ class Registry:
                 self._definitions[each.channel] = each.definition
 
     def answered(self, endpoint: int, message: Any, answer: Any) -> None:
-        """A manager has done what an endpoint asked for."""
+        """Note what a manager has done for an endpoint that asked for it."""
         channel = message.channel
         if isinstance(message, messages.OpenChannel):
             self._definitions[channel] = answer
@@ -121,7 +121,7 @@ class Registry:
         self._derived[channel][derived.key] = derived
 
     def _learn_answer(self, endpoint: int, message: messages.Subscribe, answer: messages.Membership) -> str:
-        """The key of what a subscription consumes."""
+        """Note the key of what a subscription consumes, from a manager's answer."""
         own = (
             each for each in answer.consumers if (each.endpoint, each.subscription) == (endpoint, message.subscription)
         )
@@ -135,7 +135,7 @@ class Registry:
         return key
 
     def _used(self, registrations: Registrations) -> tuple[Derived, ...]:
-        """What one endpoint uses, and its parents; parents first."""
+        """The derived channels that one endpoint uses, and their parents; parents first."""
         known = self._derived.get(registrations.channel, {})
         used: dict[str, Derived] = {}
 

@@ -40,12 +40,12 @@ def remembered_gateway(namespace: str, node: int) -> OpenGateway | None:
 
 
 def remembered_identity(namespace: str, node: int) -> bytes | None:
-    """Who the predecessor was."""
+    """The identity of the gateway that the node's former concentrator had."""
     return _read(directory_of(namespace, node) / _IDENTITY)
 
 
 def remembered_tokens(namespace: str, node: int) -> Remembered:
-    """What other tokens the predecessor had given, and ended."""
+    """The other tokens that the former gateway had granted, and those that were ended."""
     data = _read(directory_of(namespace, node) / _TOKENS)
     try:
         return Remembered() if data is None else msgspec.msgpack.decode(data, type=Remembered)
@@ -55,19 +55,19 @@ def remembered_tokens(namespace: str, node: int) -> Remembered:
 
 
 def remember_tokens(namespace: str, node: int, tokens: Remembered) -> None:
-    """For a successor. There are digests in it, and no token."""
+    """Write down a gateway's tokens for its successor: digests, and no token itself."""
     _write(private_directory(namespace, node) / _TOKENS, msgspec.msgpack.encode(tokens))
 
 
 def remember_gateway(namespace: str, node: int, request: OpenGateway, identity: bytes) -> None:
-    """For a successor."""
+    """Write down for a successor how a gateway was opened, and its identity."""
     directory = private_directory(namespace, node)
     _write(directory / _IDENTITY, identity)
     _write(directory / _REQUEST, msgspec.msgpack.encode(request))
 
 
 def forget_gateway(namespace: str, node: int) -> None:
-    """The namespace ends: a later one has a gateway of its own."""
+    """Remove what is known of a gateway: the namespace ends, and a later one has a gateway of its own."""
     for name in (_REQUEST, _IDENTITY, _TOKENS):
         (directory_of(namespace, node) / name).unlink(missing_ok=True)
 
@@ -80,7 +80,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """All of it or nothing, and for this user alone from the first byte on."""
+    """Write a file, all of it or nothing, for this user alone from the first byte on."""
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     with open(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:

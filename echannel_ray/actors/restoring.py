@@ -17,7 +17,7 @@ _LOOK_SECONDS: Final = 2.0
 
 
 class Restoring:
-    """One per concentrator; used on its actor's loop."""
+    """Has actors made anew that were lost with a head; one per concentrator, used on its actor's loop."""
 
     def __init__(
         self, namespace: str, managers: Callable[[], Sequence[str]], renew: Callable[[], Awaitable[Any]]
@@ -59,7 +59,7 @@ class Restoring:
 
 
 async def _identity(name: str) -> str:
-    """Of the actor that has this name; nothing where there is none."""
+    """The id of the actor that has this name; nothing where there is none."""
     try:
         handle = await asyncio.to_thread(bootstrap.find, name)
     except LookupError:

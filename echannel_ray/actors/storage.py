@@ -23,7 +23,7 @@ SOCKET_NAME = "concentrator"
 
 
 class Storage:
-    """One per concentrator. Its methods wait, so they are for threads other than the concentrator's loop."""
+    """The keeper and the gateway of one concentrator. Its methods wait, so they are for threads other than its loop."""
 
     def __init__(self, namespace: str, node: int) -> None:
         self._namespace = namespace
@@ -34,7 +34,7 @@ class Storage:
         self._closed = False
 
     def keeper(self) -> Keeper:
-        """Who keeps the logs of this node."""
+        """The keeper, which has the logs of this node; made when it is first asked for."""
         # Imported by the first log: most namespaces have none, and SQLite costs memory.
         from echannel_ray.actors.keeper import Keeper
 
@@ -61,7 +61,7 @@ class Storage:
             self.ask_gateway(request)
 
     def open_log(self, request: OpenLog) -> LogAddress:
-        """Have the log of a channel at this node."""
+        """Open the log of a channel at this node; its address."""
         while True:
             keeper = self.keeper()
             try:
@@ -92,7 +92,7 @@ class Storage:
             return self._gateway.ask(request)
 
     def gateway_stats(self) -> dict[str, int]:
-        """Of the gateway, if there is one."""
+        """The gateway's counters; none where there is no gateway."""
         gateway = self._gateway
         return {} if gateway is None else gateway.stats()
 
@@ -113,7 +113,7 @@ class Storage:
             keeper.drain(deadline)
 
     def close(self, is_stopped: bool = False) -> None:
-        """End; logs on disk stay (see `Keeper.close`)."""
+        """End the gateway and the keeper; logs on disk stay (see `Keeper.close`)."""
         with self._lock:
             self._closed = True
             keeper, self._keeper = self._keeper, None

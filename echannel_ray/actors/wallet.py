@@ -20,7 +20,7 @@ _LOOK_SECONDS = 0.5
 
 
 class Wallet:
-    """One per concentrator; used on its actor's loop."""
+    """The credentials of one concentrator; used on its actor's loop."""
 
     def __init__(
         self, node: int, ask_for_others: Callable[[], Awaitable[Credentials]], changed: Callable[[Credentials], None]
@@ -80,7 +80,7 @@ class Wallet:
         self._changed(credentials)
 
     def describe(self) -> dict[str, Any] | None:
-        """What is said of them to who watches; nothing of it is secret."""
+        """What who watches is told of the credentials; nothing of it is secret."""
         if self.current is None:
             return None
         return {

@@ -19,7 +19,7 @@ _SEED = 1
 
 
 def show_list(as_document: bool) -> None:
-    """What can be run."""
+    """Print the benchmarks that can be run."""
     if as_document:
         print(as_json(listed()), end="")
     else:

@@ -15,7 +15,7 @@ from echannel_ray.overview.wording import counted
 
 
 def print_details(details: ChannelDetails) -> None:
-    """What it is, what it has done, who is there."""
+    """Print what a channel is, what it has done, and who is there."""
     out = console()
     out.print(cell(f"{details.namespace}/{details.channel}", "bold"))
     facts = Table(box=None, pad_edge=False, show_header=False)

@@ -36,7 +36,7 @@ class Dropped(Protocol):
 
 
 def event_line(message: Event, as_document: bool) -> str:
-    """For people, or as a document of JSON."""
+    """The line for an event: for people, or a document of JSON."""
     if not as_document:
         again = "  (redelivered)" if message.redelivered else ""
         return safe(f"{message.producer} #{message.sequence}  {message.event!r}{again}")
@@ -50,7 +50,7 @@ def event_line(message: Event, as_document: bool) -> str:
 
 
 def gap_line(gap: Dropped, as_document: bool) -> str:
-    """For people, or as a document of JSON."""
+    """The line for a gap: for people, or a document of JSON."""
     if not as_document:
         return safe(f"{gap.producer} #{gap.first}-{gap.last}  (dropped by the producer's overflow policy)")
     return json.dumps({"gap": {"producer": gap.producer, "first": gap.first, "last": gap.last}})

@@ -82,7 +82,7 @@ def info(
 
 
 class Order(str, enum.Enum):
-    """By what channels are ranked."""
+    """What channels are ranked by."""
 
     RATE = "rate"
     LAG = "lag"

@@ -16,7 +16,7 @@ from echannel_ray.cli.wanted import Wanted
 
 @contextmanager
 def joined(namespace: str) -> Iterator[None]:
-    """This process in the namespace."""
+    """Have this process in the namespace within."""
     ec.connect(namespace)
     try:
         yield

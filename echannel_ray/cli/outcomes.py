@@ -42,6 +42,6 @@ def exit_codes() -> Iterator[None]:
 
 
 def complain(message: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     lines = [safe(line) for line in message.splitlines()]  # what an error quotes may be anybody's
     print("echannel: " + "\n".join(lines), file=sys.stderr, flush=True)

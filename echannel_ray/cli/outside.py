@@ -59,7 +59,7 @@ def _open(client: EventClient, channel: str) -> None:
 
 
 def _show_next(subscription: EventSubscription, timeout: float | None, as_lines: bool, out: TextIO) -> int:
-    """How many events were shown: a gap is none."""
+    """Print the next event or gap; how many events that were: a gap is none."""
     try:
         message = subscription.get(timeout)
     except (ChannelDeleted, Closed, Disconnected):

@@ -41,7 +41,7 @@ def print_trees(branches: Iterable[Branch]) -> None:
 
 
 def dot(topology: Topology) -> str:
-    """For Graphviz: `echannel graph --dot | dot -Tsvg`."""
+    """The graph in the language of Graphviz: `echannel graph --dot | dot -Tsvg`."""
     return "\n".join(["digraph echannel {", *(f"  {line}" for line in _dot_lines(topology)), "}"])
 
 

@@ -45,7 +45,7 @@ def bench(
 
 
 def demo() -> None:
-    """See it work: a local Ray of two nodes, a producer, five consumers, and a part that is killed.
+    """Watch it work: a local Ray of two nodes, a producer, five consumers, and a part that is killed.
 
     Takes half a minute. It starts everything that it needs, and ends it. The exit code is 0 if no event was lost.
     """

@@ -32,7 +32,7 @@ _GAP = 2
 
 
 class Row(BaseModel):
-    """One channel, or one that is derived. None is unknown: it is new, or some of its counters were missing."""
+    """A channel, or one that is derived. None is unknown: it is new, or some of its counters were missing."""
 
     channel: str
     producers: int
@@ -48,7 +48,7 @@ class Row(BaseModel):
 
 
 class Ranking(BaseModel):
-    """What was between two looks."""
+    """What channels did between two looks at them, ranked."""
 
     namespace: str
     at: float  # seconds since 1970
@@ -57,7 +57,7 @@ class Ranking(BaseModel):
 
 
 def top(namespace: str, order: Order, every_seconds: float, count: int | None, as_lines: bool, to: TextIO) -> None:
-    """Show so many rankings; without a count, until Ctrl-C."""
+    """Print so many rankings; without a count, until Ctrl-C."""
     rankings = watch(namespace, order, every_seconds, count)
     out = console(to)
     if as_lines:
@@ -122,7 +122,7 @@ def _row(stats: ChannelStats, meter: Meter, at: float) -> Row:
 
 
 def shown(ranking: Ranking, order: Order, screen: ConsoleDimensions | None) -> RenderableType:
-    """On a screen of this size; without one, all."""
+    """The ranking as a table that fits a screen of this size; without one, all of it."""
     rows = ranking.channels if screen is None else ranking.channels[: max(1, screen.height - _OTHER_LINES)]
     clock = datetime.fromtimestamp(ranking.at).strftime("%H:%M:%S")
     facts = [f"namespace {ranking.namespace}", clock, counted(len(ranking.channels), "channel"), f"by {order}"]

@@ -35,7 +35,7 @@ class Sample:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Look each second meanwhile, and at the end."""
+        """Look each second while what is within runs, and at its end."""
         done = threading.Event()
 
         def run() -> None:

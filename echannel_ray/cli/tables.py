@@ -18,7 +18,7 @@ NODE_DIGITS = 8  # of a node's id: enough to tell them apart
 
 
 def print_status(status: Status) -> None:
-    """The parts, and the nodes."""
+    """Print the parts of a namespace, and the nodes."""
     out = console()
     if status.name_server.error and not status.managers:
         out.print(cell(f"namespace {status.namespace}: {status.name_server.error}"))
@@ -44,7 +44,7 @@ def print_status(status: Status) -> None:
 
 
 def print_channels(channels: list[ChannelLine], namespace: str) -> None:
-    """One line for each channel."""
+    """Print one line for each channel."""
     if not channels:
         console().print(f"no channels in namespace {namespace}")
         return
@@ -56,7 +56,7 @@ def print_channels(channels: list[ChannelLine], namespace: str) -> None:
 
 
 def print_report(report: Report) -> None:
-    """What the doctor found, and what to do."""
+    """Print what the doctor found, and what to do."""
     table = plain_table("", "check", "what was found")
     left_out = [each for each in report.findings if each.state == "left out"]
     for each in report.findings:
@@ -75,7 +75,7 @@ def print_report(report: Report) -> None:
 
 
 def short(node_id: str) -> str:
-    """Enough of a node's id."""
+    """The beginning of a node's id, enough to tell nodes apart."""
     return node_id[:NODE_DIGITS]
 
 

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import override
 
 # Of a file or a pipe nobody knows the width: lines must not be folded there.
 _WIDE = 1000
@@ -60,8 +61,9 @@ def plain_table(*headings: str, title: str | None = None) -> Table:
 
 
 class _Console(Console):
-    """One that leaves it to `exit_codes` that nobody reads any more: Rich would end the process with 1."""
+    """A console that leaves it to `exit_codes` that nobody reads any more: Rich would end the process with 1."""
 
+    @override
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 

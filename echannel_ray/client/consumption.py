@@ -38,7 +38,7 @@ TIERS_OF_MODULATORS: Final = ("isolated", "inline")
 
 
 def tier_of(tier: str | None) -> str:
-    """The tier that is meant, or `ValueError`."""
+    """The tier that was asked for, or the usual one; `ValueError` where there is none of that name."""
     if tier is None:
         return TIERS_OF_MODULATORS[0]
     if tier not in TIERS_OF_MODULATORS:
@@ -55,7 +55,7 @@ class Pair(NamedTuple):
 
     @classmethod
     def of(cls, modulator: Any, demodulator: Any, tier: str | None, group: str | None) -> Pair:
-        """Ship the one, and look at the other."""
+        """The pair of this modulator, which is shipped, and this demodulator, which is checked."""
         tier = tier_of(tier)
         if isinstance(demodulator, type):
             raise TypeError(f"a demodulator is an object, not its class: {demodulator.__name__}(…)")
@@ -265,7 +265,7 @@ def _farewell_of(inbox: Inbox) -> Unsubscribe:
 
 
 def _are_at_rest(endpoint: Endpoint, closed: list[Inbox], deadline: float | None) -> bool:
-    """Wait until no handler works on an event any more."""
+    """Wait until none of these inboxes has an event in its handler."""
     waiters = []
     for inbox in closed:
         waiter = Waiter()

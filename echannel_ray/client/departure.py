@@ -29,7 +29,7 @@ _SHARE_OF_SUBSCRIPTIONS: Final = 0.5
 
 
 def node_is_drained(namespace: str, node: int) -> errors.Disconnected:
-    """What every later call of a process of that node raises."""
+    """The error that every later call of a process of that node raises."""
     return errors.Disconnected(
         f"node {node:016x} is being drained, to be removed, and its processes have left namespace {namespace!r}: do "
         "this in an actor or task on another node",

@@ -23,7 +23,7 @@ class Reports(Protocol):
         """A stream was handled up to `mark`; its last event was perhaps a delivered one."""
 
     def release(self, reception: Reception, delivery: int) -> None:
-        """Nobody handles a delivered event."""
+        """Let whoever delivered an event wait no longer: nobody handles it."""
 
 
 class Source(Protocol):
@@ -37,10 +37,10 @@ class Source(Protocol):
         """Where to go on behind the first so many events of a run; None where nothing can be read again."""
 
     def close_run(self, run: Arrival[Source], outcome: bytes, reports: Reports) -> None:
-        """All of it is done with. The outcome says what went wrong with its last event, or nothing."""
+        """Note that all of a run is done with. The outcome says what went wrong with its last event, or nothing."""
 
     def release(self, run: Arrival[Source], handled: int, reports: Reports) -> None:
-        """Nobody will handle it but for its first events: whoever delivered it need not wait."""
+        """Note that nobody will handle a run but for its first events: whoever delivered it need not wait."""
 
 
 SourceT = TypeVar("SourceT", bound=Source, covariant=True)

@@ -26,7 +26,7 @@ class Subscribed:
 
 @dataclass
 class ChannelEntry:
-    """One per channel of a manager."""
+    """One channel in its manager's books."""
 
     definition: Definition
     version: int
@@ -47,7 +47,7 @@ class ChannelEntry:
         return self.producer_addresses() | {(consumer.node, consumer.endpoint) for consumer in consumers}
 
     def membership(self, epoch: int, with_all_code: bool = False) -> Membership:
-        """What producers are told."""
+        """The membership, as producers are told it."""
         return Membership(
             self.definition.channel,
             epoch,
@@ -140,7 +140,7 @@ class ChannelEntry:
                 )
 
     def _members(self, group: str) -> list[tuple[tuple[int, int], str, str, str]]:
-        """Also those that wait for an installation."""
+        """The members of a group, those that wait for an installation too."""
         members = [
             (place, each.parent, each.consumer.derived, each.pair)
             for place, each in self.consumers.items()

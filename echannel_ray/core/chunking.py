@@ -86,7 +86,7 @@ class WaitingPacks:
         return any(number in self._numbers for number in numbers)
 
     def add(self, pack: WaitingPack) -> None:
-        """One more pack."""
+        """Put one more pack behind those that wait."""
         self.packs.append(pack)
         self._numbers.update(pack.numbers)
         for stream in pack.streams:
@@ -152,7 +152,7 @@ class _FreshPack:
         return bool(self._columns.events or self._columns.control)
 
     def add(self, route: int, sequence: int, mark: int, kind: int, event: Any, count: int) -> None:
-        """One more event, or block of so many."""
+        """Append an event, or a block of so many records."""
         self._columns.streams.append(route)
         self._columns.firsts.append(sequence)
         self._columns.counts.append(count)
@@ -162,7 +162,7 @@ class _FreshPack:
         self.size_bytes += len(event) if isinstance(event, bytes | str) else 0
 
     def take(self, delivery: int = 0) -> Columns:
-        """All of it; it begins again empty."""
+        """The columns of what was added; the pack begins again empty."""
         kinds, tokens = as_wire(self._kinds, self._columns.counts)
         taken = self._columns._replace(kinds=kinds, delivery=delivery, tokens=tokens)
         self._begin([])

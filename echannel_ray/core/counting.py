@@ -23,7 +23,7 @@ def add_up(sums: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def growth(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """By how much counters have grown, those in dicts by name; without those that have not."""
+    """What counters have grown by, those in dicts by name; without those that have not."""
     grown: dict[str, Any] = {}
     for name, value in now.items():
         if isinstance(value, dict):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Reception:
-    """One stream at one subscription: the source of what it has sent."""
+    """The reception of one stream at one subscription: the source of the events that it has sent."""
 
     __slots__ = (
         "credited_mark", "ends_at", "expected", "final", "grouped", "handled_mark", "producer", "stream",
@@ -71,7 +71,7 @@ class Reception:
         return self.credit()
 
     def position(self, run: Arrival[Source], count: int) -> None:
-        """None: what a stream has sent is sent to nobody again."""
+        """No position: what a stream has sent is sent to nobody again."""
 
     def close_run(self, run: Arrival[Source], outcome: bytes, reports: Reports) -> None:
         """Have the producer know: with the next report, or at once where it waits for the outcome."""
@@ -87,7 +87,7 @@ class Reception:
 
 
 def report(recipient: Recipient, mark: int) -> None:
-    """A recipient has handled everything up to a mark."""
+    """Note that a recipient has handled everything up to a mark."""
     recipient.handled_mark = max(recipient.handled_mark, mark)
     if recipient.route is not None:
         _take_off(recipient, mark)

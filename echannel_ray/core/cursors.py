@@ -49,7 +49,7 @@ class LogRun(NamedTuple):
 
 
 class LogCursor:
-    """Where one subscription is in one log."""
+    """The cursor of one subscription in one log."""
 
     def __init__(self, address: LogAddress, start: int | str, is_of_group: bool) -> None:
         self.address = address
@@ -72,7 +72,7 @@ class LogCursor:
 
     @property
     def state(self) -> str:
-        """Where it stands, as the table says."""
+        """The state of the cursor, one of those in `CURSOR_TRANSITIONS`."""
         return self._life.state
 
     @property
@@ -93,7 +93,7 @@ class LogCursor:
         self._forget_answers()
 
     def went_away(self, now: float) -> None:
-        """The log is in no keeper's hands."""
+        """Wait for another keeper: the one that had the log is gone."""
         if self.away_since is None:
             self.away_since = now
 
@@ -106,7 +106,7 @@ class LogCursor:
         return True
 
     def is_at(self, address: LogAddress) -> None:
-        """This keeper has the log: the one that had it, or another, which has to be asked anew."""
+        """Take up the keeper that has the log: the one that had it, or another, which has to be asked anew."""
         self.away_since = None
         if self.state == "lost":
             self._life.become("returned")
@@ -121,7 +121,7 @@ class LogCursor:
     # ---- joining ----
 
     def join(self) -> None:
-        """The keeper is asked for where this reader begins."""
+        """Note that the keeper is asked where this reader begins."""
         self._life.become("join")
 
     def joined(self, start: int) -> None:
@@ -133,7 +133,7 @@ class LogCursor:
 
     @property
     def all_done(self) -> list[tuple[int, int]]:
-        """Of a group's member: what it has done with that a new keeper may not know of."""
+        """What a group's member has done with that a new keeper may not know of."""
         return [*self.told, *self.done]
 
     @property
@@ -169,7 +169,7 @@ class LogCursor:
         self._life.become("announced")
 
     def sliced(self, data: bytes) -> None:
-        """The next slice has come."""
+        """Take in the next slice of a large entry."""
         self._life.become("sliced")
         self.slices.append(data)
 
@@ -202,7 +202,7 @@ class LogCursor:
     # ---- handling ----
 
     def passed(self, offset: int) -> None:
-        """All before this was handled."""
+        """Note that all before this offset was handled."""
         self.handled_to = max(self.handled_to, offset)
 
     def run_closed(self, start: int, stop: int, size_bytes: int) -> None:
@@ -213,7 +213,7 @@ class LogCursor:
             self.done.append((start, stop))
 
     def validate(self) -> None:
-        """What always holds."""
+        """Raise AssertionError where the cursor contradicts itself."""
         assert self.state in {state for state, _ in CURSOR_TRANSITIONS}
         assert self.state != "lost" or self.away_since is not None
         assert self.state == "slicing" or not self.slices

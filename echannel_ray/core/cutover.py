@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SenderCutovers:
-    """One per endpoint that sends: how its streams hand over their recipients."""
+    """How the streams of one endpoint hand over their recipients."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
@@ -88,7 +88,7 @@ class SenderCutovers:
                     del self._sender.flow_to[destinations]
 
     def stream_closed(self, stream: SenderStream, route: Route) -> None:
-        """Nothing of this stream tells those that it has sent nothing that they have had all of the former one."""
+        """Tell recipients that this stream has sent nothing to that they have had all of the former one."""
         for recipient in route.recipients:
             if recipient.after is not None and not was_sent_to(stream, recipient):
                 route.gather.control.append(["left", *recipient.after, recipient.endpoint, recipient.subscription])
@@ -109,7 +109,7 @@ def _trace(stream: SenderStream, recipient: Recipient) -> Trace | None:
 
 
 class ReceiverCutovers:
-    """One per endpoint that receives: which routes wait for the last of former streams."""
+    """The routes at one endpoint that wait for the last of former streams."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -118,12 +118,12 @@ class ReceiverCutovers:
         self._left: dict[tuple[int, int, int], int] = {}
 
     def endpoint_gone(self, endpoint: int) -> None:
-        """A producer's process has died: nothing is waited for."""
+        """Wait for nothing of a process any more: it has died."""
         self.waiting = {key: each for key, each in self.waiting.items() if key[0] != endpoint}
         self._left = {key: end for key, end in self._left.items() if key[0] != endpoint}
 
     def subscription_closed(self, subscription: int) -> None:
-        """Nothing is kept for it."""
+        """Forget what is kept for a subscription: it is closed."""
         open_ones = self._receiver.subscriptions
         self.waiting = {k: each for k, each in self.waiting.items() if any(who[0] in open_ones for who in each.who)}
         self._left = {key: end for key, end in self._left.items() if key[2] != subscription}

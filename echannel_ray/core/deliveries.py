@@ -35,7 +35,7 @@ class Answered(NamedTuple):
 
 
 class Awaited:
-    """One delivered event: who of other processes has not answered for it."""
+    """A delivered event, and who of other processes has not answered for it."""
 
     __slots__ = ("asked_at", "number", "waiting")
 
@@ -46,7 +46,7 @@ class Awaited:
 
 
 class Deliveries:
-    """One per endpoint: the deliveries that wait for answers, and the answers that it gave itself."""
+    """The deliveries of one endpoint that wait for answers, and the answers that it gave itself."""
 
     def __init__(self, node: int, endpoint: int) -> None:
         self._node = node
@@ -58,12 +58,12 @@ class Deliveries:
     # ---- at the endpoint that publishes ----
 
     def begin(self) -> Awaited:
-        """A delivery that nobody has to answer yet."""
+        """Begin a delivery: a list of who has to answer it, which is nobody yet."""
         self._next += 1
         return Awaited(self._next)
 
     def expect(self, awaited: Awaited, recipients: Iterable[Recipient], now: float) -> None:
-        """These have to answer."""
+        """Add subscriptions that have to answer for a delivery."""
         for recipient in recipients:
             awaited.waiting[recipient.endpoint, recipient.subscription] = recipient.node
         if awaited.waiting:

@@ -69,7 +69,7 @@ class _Entry:
 
 
 class Derivations:
-    """One per channel."""
+    """What is derived from one channel, in its manager's books."""
 
     def __init__(self, channel: str) -> None:
         self._channel = channel
@@ -84,12 +84,12 @@ class Derivations:
         return len(self._entries)
 
     def get(self, key: str) -> Derived | None:
-        """One of them, with its code."""
+        """The derived channel with this key, with its code; None where there is none."""
         entry = self._entries.get(key)
         return entry.derived if entry is not None else None
 
     def listed(self, changes: int, with_all_code: bool = False) -> tuple[Derived, ...]:
-        """All of them, parents first; without the code of those that are not new, or for which there is no place."""
+        """The derived channels, parents first; code that is not new, or for which there is no place, is left out."""
         with_code = set()
         left_bytes = MAX_CODE_BYTES
         for key, entry in reversed(self._entries.items()):
@@ -121,7 +121,7 @@ class Derivations:
         return parent if shipment is None else make_key(parent, identify(shipment), shipment.tier)
 
     def add(self, derived: Derived, changes: int, installation: int = 0) -> None:
-        """One more; its parent is there."""
+        """Enter a derived channel whose parent is entered."""
         self._entries[derived.key] = _Entry(derived, changes, installation)
 
     def reported(self, derived: Derived, changes: int, identify: Identify) -> bool:
@@ -143,12 +143,12 @@ class Derivations:
         return False
 
     def lacks(self, key: str) -> list[str]:
-        """Which of it and its parents are to be installed anew, as a producer has them no longer."""
+        """Those of a derived channel and its parents to be installed anew, as a producer has them no longer."""
         entries = ((each, self._entries[each]) for each in self.chain(key))
         return [each for each, entry in entries if entry.lacking and not entry.installation]
 
     def renew(self, key: str, changes: int, installation: int) -> None:
-        """Have it installed anew where it lacks, and its parents too."""
+        """Have a derived channel, and its parents, installed anew where they lack."""
         for each in self.lacks(key):
             entry = self._entries[each]
             generation = max(entry.derived.generation, *entry.lacking.values()) + 1
@@ -180,12 +180,12 @@ class Derivations:
     # ---- what is gone ----------------------------------------------------------------------------------------------
 
     def producer_gone(self, endpoint: int, stream: int) -> None:
-        """It lacks nothing any more."""
+        """Note no longer what a producer lacks: it is gone."""
         for entry in self._entries.values():
             entry.lacking.pop((endpoint, stream), None)
 
     def drop_claims(self, installation: int, keys: tuple[str, ...]) -> None:
-        """An installation has failed, for all who wait for it."""
+        """Drop the claims of all who wait for an installation: it has failed."""
         failed = (installation, keys)
         self.claims = {a: claim for a, claim in self.claims.items() if (claim.installation, claim.keys) != failed}
 

@@ -35,12 +35,12 @@ class DrainPoint:
 
     @property
     def flows(self) -> list[FlowSender]:
-        """Those that carry events of these streams, the same in every run."""
+        """The flows that carry events of these streams, in the same order in every run."""
         return sorted({flow for stream in self._streams for flow in stream.flows}, key=attrgetter("number"))
 
     @property
     def streams_that_need_credit(self) -> list[SenderStream]:
-        """Those whose members of groups, or laggards, have to say how far they are."""
+        """The streams whose members of groups, or laggards, have to say how far they are."""
         return [stream for stream in self._streams if stream.groups or stream.laggards]
 
     def is_reached(self, is_held_back: bool = False) -> bool:

@@ -86,7 +86,7 @@ Instruction = Acknowledged | Credited | LargeEventLeft | EndpointGone | PathRest
 
 
 class EndpointCore:
-    """One per process and namespace."""
+    """The protocol of one endpoint, without any I/O; one per process and namespace."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class EndpointCore:
     # ---- the link ----
 
     def linked(self, now: float, greeting: Iterable[Buffer] = ()) -> None:
-        """There is a link, for the first time or again: behind the greeting, say what the other side may not know."""
+        """Say over a new link, the first or another, what the other side may not know; behind the greeting."""
         self.out.clear()  # what was to be written with a link that is lost; probes will show what that was
         self.out.extend(greeting)
         self.sender.new_flows.clear()
@@ -362,7 +362,7 @@ class EndpointCore:
         return reached
 
     def deliver_appended(self, awaited: Awaited, stream: SenderStream, now: float) -> None:
-        """As `deliver`, of an event that was just appended for plain recipients."""
+        """Do as `deliver` for an event that was just appended for plain recipients."""
         route = stream.route
         assert route is not None
         self.deliveries.expect(awaited, route.recipients, now)
@@ -382,7 +382,7 @@ class EndpointCore:
         self.sender.membership_changed(stream, version, consumers, deleted, after or {})
 
     def subscription_opened(self, subscription: int) -> None:
-        """From now on its events are taken in."""
+        """Take in the events of a subscription from now on."""
         self.receiver.subscription_opened(subscription)
 
     def subscription_closed(self, subscription: int) -> None:
@@ -403,7 +403,7 @@ class EndpointCore:
             self._credit(reception)
 
     def release(self, reception: Reception, delivery: int) -> None:
-        """Nobody will handle a delivered event: who waits for it need not."""
+        """Let whoever delivered an event wait no longer: nobody will handle it."""
         stream = reception.stream
         to = (stream.node, stream.endpoint, delivery)
         self.out.append(self.deliveries.answer(*to, reception.subscription, LET_GO))
@@ -450,7 +450,7 @@ class EndpointCore:
             self._pack(flow, body, 0, now)
 
     def left(self, now: float, seconds: float, seconds_each: float) -> None:
-        """To send what has left since the last call took the sending thread so long, and `seconds_each` to write it."""
+        """Note what it took the sending thread to send what has left since the last call, and to write a pack of it."""
         departed = self.departed
         if departed:
             each_seconds = seconds / len(departed) + seconds_each
@@ -485,7 +485,7 @@ class EndpointCore:
         self.packs_sent += 1
 
     def _count(self, flow: FlowSender, columns: Columns, size_bytes: int) -> None:
-        """For the statistics: each stream's share of a pack."""
+        """Add each stream's share of a pack to the statistics."""
         streams = self.sender.gathers[flow.number].stream_of_route
         crossing_bytes = size_bytes * flow.crossings(self.node)
         if len(columns.streams) == 1:
@@ -541,7 +541,7 @@ class EndpointCore:
             self._waiting.pop(flow, None)
 
     def declare_new_flows(self) -> None:
-        """Flows are declared before their first pack."""
+        """Send the declarations of new flows, which go before their first packs."""
         for flow in self.sender.new_flows:
             self._declare(flow)
         self.sender.new_flows.clear()

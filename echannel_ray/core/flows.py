@@ -39,7 +39,7 @@ class SentPack:
 
 
 class FlowSender:
-    """One flow at the endpoint that sends; many streams with the same destinations share it."""
+    """A flow at the endpoint that sends; many streams with the same destinations share it."""
 
     def __init__(self, number: int, destinations: Iterable[tuple[int, int]]) -> None:
         self.number = number
@@ -63,11 +63,11 @@ class FlowSender:
 
     @property
     def lowest_acked(self) -> int:
-        """Everybody has the packs up to this one."""
+        """The last pack that every destination has acknowledged, with all before it."""
         return min(self.acked.values(), default=self.last_sent)
 
     def crossings(self, node: int) -> int:
-        """To how many nodes besides this one its packs go."""
+        """How many nodes besides this one the packs of the flow go to."""
         return len(self.members) - (node in self.members)
 
     def sent(self, body: Sequence[Buffer], flags: int, size_bytes: int, now: float) -> int:
@@ -81,7 +81,7 @@ class FlowSender:
         return self.last_sent
 
     def acknowledged(self, node: int, number: int, now: float) -> None:
-        """A node has all packs up to `number`."""
+        """Note that a node has all packs up to `number`."""
         if number > self.acked.get(node, number):
             before = self.lowest_acked
             self.acked[node] = min(number, self.last_sent)
@@ -127,7 +127,7 @@ class FlowSender:
         return [node for node, number in self.acked.items() if number < self.last_sent]
 
     def answered(self, node: int, received: int, probed: int) -> list[SentPack]:
-        """A destination answered a probe: the packs that it lost."""
+        """The packs that a destination lacks, by its answer to a probe."""
         if node not in self.acked or received >= probed:
             return []
         until = probed + 1
@@ -152,7 +152,7 @@ class FlowSender:
 
 
 class FlowReceiver:
-    """One flow at one of its destinations."""
+    """A flow at one of its destinations."""
 
     __slots__ = (
         "discarded", "endpoint", "flow", "has_skipped", "node", "received", "refusals", "repeated",
@@ -181,7 +181,7 @@ class FlowReceiver:
         return False
 
     def accepted(self, size_bytes: int) -> None:
-        """The next pack was taken in."""
+        """Note that the next pack was taken in."""
         self.received += 1
         self.refusals = 0
         self.unacked_bytes += size_bytes

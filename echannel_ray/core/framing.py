@@ -29,7 +29,7 @@ Found = tuple[int, int, int, int]  # type, flags, and where the body starts and 
 
 
 class Framer:
-    """One per link: what it has brought of a frame that is not whole yet."""
+    """What one link has brought of a frame that is not whole yet."""
 
     __slots__ = ("max_bytes", "needed_bytes", "rest")
 

@@ -33,27 +33,27 @@ class Pack(Protocol):
 
     @property
     def control(self) -> list[Any]:
-        """Declarations."""
+        """The declarations that go before the events."""
 
     @property
     def streams(self) -> list[int]:
-        """Wire streams, one for each run."""
+        """The wire number of each run."""
 
     @property
     def firsts(self) -> list[int]:
-        """First sequence numbers, one for each run."""
+        """The sequence number of the first event of each run."""
 
     @property
     def counts(self) -> list[int]:
-        """How many events, one for each run."""
+        """The number of events in each run."""
 
     @property
     def marks(self) -> list[int]:
-        """Marks, one for each run."""
+        """The mark of each run."""
 
     @property
     def kinds(self) -> bytes:
-        """Kinds of events."""
+        """The kinds of the events."""
 
     @property
     def delivery(self) -> int:
@@ -69,11 +69,11 @@ class Pack(Protocol):
 
     @property
     def tokens(self) -> bytes:
-        """Tokens of the runs' formats."""
+        """The tokens of the runs' formats."""
 
 
 class Gather:
-    """One per flow, at the endpoint that sends.
+    """The pack that a flow is gathering; one per flow, at the endpoint that sends.
 
     The producer's hot path appends to `events` itself, after it made sure that `stream` and `kind` are its own; a run
     is closed only when another stream or kind has its turn, or the pack leaves. So an event costs one append, whatever
@@ -198,7 +198,7 @@ class Gather:
         size_bytes: int = 0,
         alone: bool = False,
     ) -> None:
-        """One event that does not come by the hot path (it is large, for a single recipient, or a gap).
+        """Append an event that does not come by the hot path (it is large, for a single recipient, or a gap).
 
         `alone`: in a run of its own, so that its own mark can be reported.
         """
@@ -253,7 +253,7 @@ class Gather:
         return True
 
     def forget_route(self, number: int) -> None:
-        """Its stream goes by another one, when what was gathered has left."""
+        """Forget a route, when what was gathered has left: its stream goes by another one."""
         if number in self.stream_of_route:  # else nothing has gone by it
             self._left_now.append(number)
 

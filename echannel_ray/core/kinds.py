@@ -31,7 +31,7 @@ def typed(kind: int, token: int) -> int:
 
 
 def wire_kind(kind: int) -> int:
-    """What stands in a pack for a kind."""
+    """The kind as packs have it."""
     return kind & 0xFF
 
 

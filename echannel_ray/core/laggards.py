@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class Laggards:
-    """One per endpoint that sends."""
+    """The recipients that lag behind at one endpoint that sends."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
 
     def begin(self, stream: SenderStream, recipient: Recipient) -> None:
-        """Its window is full: from here on it is served apart from the others."""
+        """Serve a recipient apart from the others from here on: its window is full."""
         recipient.become("window full")
         recipient.left_mark = stream.published_bytes
         # Its `first_sequence` stays: what the plain route carried may be lost, and has to arrive before what comes now.

@@ -51,7 +51,7 @@ def place_of(name: str, endpoint: int, subscription: int) -> str:
 
 
 def take_off(answers: Iterable[dict[str, Any]]) -> None:
-    """In the counters of all endpoints, have a number in the place of what has arrived and what there was."""
+    """Put the lag into the counters of all endpoints, in the place of what has arrived and what there was."""
     ends: dict[str, int] = {}
     for counters in answers:
         ends.update(counters.pop("ends", {}))

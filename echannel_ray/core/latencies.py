@@ -17,7 +17,7 @@ BOUNDS_SECONDS: Final = tuple(map(float, _NAMES[:-1]))
 
 
 class Latencies:
-    """Samples of one subscription."""
+    """The latencies of one subscription, counted by how long they are."""
 
     __slots__ = ("_counts",)
 
@@ -25,7 +25,7 @@ class Latencies:
         self._counts = [0] * len(_NAMES)
 
     def add(self, seconds: float) -> None:
-        """One sample. Between nodes it is as good as their clocks: what seems negative took next to nothing."""
+        """Count a sample. Between nodes it is as good as their clocks: what seems negative took next to nothing."""
         self._counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
 
     def counts(self) -> dict[str, int]:

@@ -425,7 +425,7 @@ class ChannelBook:
         return derived
 
     def _collected(self, channel: ChannelEntry) -> list[Instruction]:
-        """End what nothing uses any more, and say so."""
+        """End what nothing uses any more; what that changes."""
         if not channel.collect():
             return []
         self._changed(channel)
@@ -434,17 +434,17 @@ class ChannelBook:
     # ---- who is there and who is not -------------------------------------------------------------------------------
 
     def endpoint_gone(self, endpoint: int) -> list[Instruction]:
-        """A process ended: it has left every channel."""
+        """Take a process out of every channel: it has ended."""
         _remember(self._gone_endpoints, endpoint, None, MAX_REMEMBERED_ENDPOINTS)
         return self._removed(lambda _, other: other == endpoint)
 
     def node_gone(self, node: int) -> list[Instruction]:
-        """A node died, and with it each endpoint there."""
+        """Take each endpoint of a node out of every channel: the node has died."""
         self._gone_nodes.add(node)
         return self._removed(lambda other, _: other == node)
 
     def nodes_present(self, nodes: Iterable[int]) -> None:
-        """These have a concentrator (again); their endpoints have to report."""
+        """Note that nodes have a concentrator (again); their endpoints have to report."""
         self._gone_nodes.difference_update(nodes)
 
     def registrations_reported(self, reported: Registrations) -> list[Instruction]:
@@ -477,7 +477,7 @@ class ChannelBook:
         return instructions
 
     def _take_in(self, channel: ChannelEntry, reported: Registrations) -> bool:
-        """Whether its membership has changed."""
+        """Take in what an endpoint reports of a channel; whether its membership has changed."""
         node, endpoint = reported.node, reported.endpoint
         derivations = channel.derivations
         changed = False
@@ -507,7 +507,7 @@ class ChannelBook:
         return channel.collect() or changed
 
     def definitions_recovered(self, definitions: Iterable[Definition]) -> None:
-        """A second copy of the definitions, from before a restart."""
+        """Take in the second copy of the definitions, from before a restart."""
         for definition in definitions:
             known = self._channels.get(definition.channel)
             if known is None and definition.channel not in self._deleted:

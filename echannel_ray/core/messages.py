@@ -17,7 +17,7 @@ MAX_SHIPPED_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class SharedRef:
-    """Which shared object: the number that its master has in the endpoint where it lives."""
+    """A shared object by the number that its master has in the endpoint where it lives."""
 
     node: int
     endpoint: int

@@ -27,7 +27,7 @@ LISTING_TRANSITIONS: dict[tuple[str, str], str] = {
 
 
 def slot_of(channel: str, managers: int) -> int:
-    """Which of so many managers keeps a channel: the same in every process and Python, as `hash` is not."""
+    """The manager that keeps a channel, of so many: the same in every process and Python, as `hash` is not."""
     return zlib.crc32(channel.encode()) % managers
 
 
@@ -46,7 +46,7 @@ class NameBook:
         self._last_epoch = epoch
 
     def directory(self) -> Directory:
-        """All that a concentrator or a manager needs to find the others."""
+        """The directory: all that a concentrator or a manager needs to find the others."""
         concentrators = tuple(info for _, info in sorted(self._concentrators.items()))
         return Directory(
             self._epoch, self._version, self._managers, concentrators, tuple(sorted(self._revoked.items()))
@@ -63,7 +63,7 @@ class NameBook:
     # ---- concentrators ---------------------------------------------------------------------------------------------
 
     def joined(self, info: ConcentratorInfo) -> bool:
-        """A concentrator started (or was found); whether that was news."""
+        """Enter a concentrator that has started or was found; whether that was news."""
         known = self._concentrators.get(info.node)
         if info.incarnation <= self._left.get(info.node, -1):
             return False
@@ -105,7 +105,7 @@ class NameBook:
             self._version += 1
 
     def revoked_before(self, node: int) -> int:
-        """Since when a certificate of this node counts."""
+        """The time from which on certificates of this node count."""
         return self._revoked.get(node, 0)
 
     # ---- definitions and epochs ------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class NameBook:
                 self._forgotten.pop(definition.channel, None)
 
     def forgotten(self, definitions: Iterable[Definition]) -> None:
-        """A manager deleted these."""
+        """Forget the definitions of channels that a manager has deleted."""
         for definition in definitions:
             known = self._definitions.get(definition.channel)
             if known is not None and known.incarnation > definition.incarnation:

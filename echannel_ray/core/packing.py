@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from typing_extensions import override
+
 from echannel_ray.core.frames import MAX_PACK_BYTES
 from echannel_ray.core.trials import Trials
 
@@ -47,11 +49,10 @@ def _check_seconds(what: str, seconds: object, most: int) -> None:
 
 
 class Policy(Protocol):
-    """See above. The shell calls it under its lock, with a clock of its own."""
+    """When the packs of one link leave; the shell calls it under its lock, with a clock of its own."""
 
-    @property
-    def degree(self) -> int:
-        """With so many events a pack leaves."""
+    __slots__ = ()
+    degree: int  # with so many events a pack leaves
 
     @property
     def unasked(self) -> int:
@@ -79,29 +80,31 @@ def policy_of(packing: Packing, clock_offset_seconds: float = 0.0) -> Policy:
     return Fixed(packing.degree, packing.interval_seconds)
 
 
-class Fixed:
-    """The degree that was given."""
+class Fixed(Policy):
+    """Packs leave with the number of events that was given."""
 
     __slots__ = ("__weakref__", "degree", "interval_seconds", "unasked")
+    unasked: int
 
     def __init__(self, degree: int, interval_seconds: float) -> None:
         self.degree = degree
         self.unasked = degree - 1
         self.interval_seconds = interval_seconds
 
+    @override
     def due_at(self, now: float) -> float:
-        """See `Policy`."""
         return now + self.interval_seconds
 
+    @override
     def typical(self, now: float) -> float:
-        """See `Policy`."""
         return float(self.degree)
 
+    @override
     def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
-        """See `Policy`."""
+        pass
 
 
-class HillClimb:
+class HillClimb(Policy):
     """JBora's policy, with its second update rule: what raised the throughput is done again, else the opposite.
 
     "We set Ta = 5 sec and we updated the packing degree based on the last two measures, i.e., every 10 sec." That is
@@ -126,20 +129,20 @@ class HillClimb:
         self._former_rate: float | None = None
 
     @property
+    @override
     def unasked(self) -> int:
-        """See `Policy`."""
         return self.degree - 1
 
+    @override
     def due_at(self, now: float) -> float:
-        """See `Policy`."""
         return now + self.interval_seconds
 
+    @override
     def typical(self, now: float) -> float:
-        """See `Policy`."""
         return float(self.degree)
 
+    @override
     def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
-        """See `Policy`."""
         if not is_ours:
             return
         left_at, self._left_at = self._left_at, now
@@ -153,7 +156,7 @@ class HillClimb:
             self._events = 0
 
     def _step(self, rate: float) -> None:
-        """The end of a step: the rule, as it is in the paper."""
+        """End a step: one event more or less for a pack, by the rule in the paper."""
         former_rate, self._former_rate = self._former_rate, rate
         former_degree, self._former_degree = self._former_degree, self.degree
         if former_rate is None:
@@ -167,7 +170,7 @@ class HillClimb:
         self.degree = min(max(self.degree + change, 1), self.MOST)
 
 
-class Adaptive:
+class Adaptive(Policy):
     """Packs leave at once while that costs little, and else no more often than what it costs allows.
 
     What packing saves is the fixed cost of a pack. `load` is the share of its time that the sending thread would be
@@ -191,6 +194,7 @@ class Adaptive:
 
     __slots__ = ("__weakref__", "_event_bytes", "_left_at", "_longest_seconds", "_trials", "cost_seconds", "degree",
                  "hold_seconds", "rate", "unasked")  # fmt: skip
+    unasked: int
 
     def __init__(self, interval_seconds: float, clock_offset_seconds: float = 0.0) -> None:
         self._longest_seconds = min(interval_seconds, self.LONGEST_HOLD_SECONDS)
@@ -205,20 +209,20 @@ class Adaptive:
 
     @property
     def load(self) -> float:
-        """See above."""
+        """The share of its time that the sending thread would be busy with fixed costs if each event left by itself."""
         return self.rate * self.cost_seconds
 
+    @override
     def due_at(self, now: float) -> float:
-        """See `Policy`."""
         return max(now, self._left_at + self.hold_seconds)
 
+    @override
     def typical(self, now: float) -> float:
-        """See `Policy`."""
         is_idle = now - self._left_at > max(self.hold_seconds, self._MEMORY_SECONDS)
         return 1.0 if is_idle else max(1.0, min(self.degree, self.rate * self.hold_seconds))
 
+    @override
     def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
-        """See `Policy`."""
         if not events:
             return
         elapsed = max(now - self._left_at, 1e-6)

@@ -85,7 +85,7 @@ class Assembly:
         self.buffer = BytesIO()
 
     def add(self, offset: int, data: memoryview) -> bool:
-        """One more chunk; False where it does not follow on what has arrived."""
+        """Append a chunk; False where it does not follow on what has arrived."""
         if offset != self.arrived_bytes or offset + len(data) > self.total_bytes:
             return False
         self.arrived_bytes += self.buffer.write(data)
@@ -362,7 +362,7 @@ class Receiver:
     # ---- routes ----
 
     def reception(self, endpoint: int, number: int, subscription: int) -> Reception | None:
-        """One stream at one subscription, if it is known."""
+        """The reception of one stream at one subscription, if it is known."""
         stream = self.streams.get((endpoint, number))
         return stream.receptions.get(subscription) if stream is not None else None
 
@@ -417,12 +417,12 @@ class Receiver:
         return reception
 
     def ends(self, reception: Reception, ends_at: int) -> None:
-        """Nothing comes for it from this number on: it is forgotten when all before that is here."""
+        """Note that a stream sends nothing from this number on: it is forgotten when all before that is here."""
         reception.ends_at = ends_at
         self._ending.add(reception.stream)
 
     def _forget(self, reception: Reception) -> None:
-        """Everything of this stream has arrived at this subscription."""
+        """End a reception: everything of its stream has arrived at its subscription."""
         stream = reception.stream
         del stream.receptions[reception.subscription]
         del self.receptions[reception.subscription][stream.endpoint, stream.number]
@@ -476,7 +476,7 @@ class Receiver:
                     self._forget(reception)
 
     def _leave_routes(self, subscription: int, stream: ReceivedStream | None = None) -> None:
-        """Nothing more goes to this subscription (by this stream)."""
+        """Take a subscription out of the routes (of one stream): nothing more goes to it."""
         for key, route in [*self.routes.items()]:
             if stream is None or route.stream is stream:
                 left = [i for i, r in enumerate(route.receptions) if r.subscription != subscription]
@@ -492,11 +492,11 @@ class Receiver:
     # ---- subscriptions ----
 
     def subscription_opened(self, subscription: int) -> None:
-        """From now on its events are taken in."""
+        """Take in the events of a subscription from now on."""
         self.subscriptions.add(subscription)
 
     def subscription_closed(self, subscription: int) -> list[Reception]:
-        """Its events are discarded from now on. Where each of its streams stood."""
+        """Discard the events of a subscription from now on; where each of its streams stood."""
         self.subscriptions.discard(subscription)
         self.duplicates.pop(subscription, None)
         self.receptions.pop(subscription, None)

@@ -147,7 +147,7 @@ class Relay:
                     self._relink(relayed)
 
     def node_gone(self, node: int) -> None:
-        """A node has died: as if each of its endpoints had."""
+        """Note that each endpoint of a node is gone: the node has died."""
         self.peer_detached(node)
         self.gone_nodes.add(node)
         self.sought.discard(node)

@@ -71,7 +71,7 @@ class Sender:
         window_bytes: int,
         packing: Packing = Packing(),  # noqa: B008 (it is frozen)
     ) -> SenderStream:
-        """A producer was made."""
+        """Make the stream of a new producer."""
         number = self._next_stream
         stream = SenderStream(number, channel, overflow, window_bytes, packing, lambda: self.clock_offset_seconds)
         self.streams[stream.number] = stream
@@ -146,7 +146,7 @@ class Sender:
             self.redistribute(stream, name)
 
     def take_up(self, stream: SenderStream, consumer: Consumer, after: Trace | None) -> None:
-        """A subscription becomes a recipient."""
+        """Make a subscription a recipient of a stream."""
         recipient = Recipient(consumer, stream.next_sequence, stream.published_bytes, after)
         stream.recipients[consumer.endpoint, consumer.subscription] = recipient
         if after is not None and (former := self.streams.get(after[0])) is not None:
@@ -156,7 +156,7 @@ class Sender:
             stream.groups.setdefault(consumer.group, []).append(recipient)
 
     def endpoint_gone(self, endpoint: int, now: float) -> list[SenderStream]:
-        """A destination has died: the streams that had recipients there."""
+        """Forget a destination that has died: the streams that had recipients there."""
         for flow in self.flows.values():
             flow.endpoint_gone(endpoint, now)
         concerned = []
@@ -216,7 +216,7 @@ class Sender:
         recipient.route = self._make_route([recipient])
 
     def leave_own_routes(self, stream: SenderStream, recipient: Recipient) -> None:
-        """It is served with the others again, or not at all."""
+        """End the routes of its own: a recipient is served with the others again, or not at all."""
         self._leave(stream, recipient.route)
         self._leave(stream, recipient.redelivery_route)
         recipient.route = recipient.redelivery_route = None
@@ -400,7 +400,7 @@ class Sender:
         stream.group_gaps[name] = Unhandled(mark, 0, first, GAP, last, False)
 
     def tell_group_gap(self, stream: SenderStream, name: str) -> None:
-        """One of the members is told what the group missed; it may be given to another like an event."""
+        """Tell one of the members what the group missed; it may be given to another like an event."""
         gap = stream.group_gaps.pop(name, None)
         if gap is not None:
             self._to_group(stream, name, gap)
@@ -418,7 +418,7 @@ class Sender:
     # ---- credit ----
 
     def credited(self, stream: SenderStream, endpoint: int, subscription: int, mark: int, final: bool = False) -> None:
-        """A recipient has handled everything up to `mark`."""
+        """Note that a recipient has handled everything up to `mark`."""
         recipient = stream.recipients.get((endpoint, subscription))
         if recipient is None:
             return

@@ -20,7 +20,7 @@ _LONG_SECONDS: Final = 0.2
 
 @dataclass
 class Share:
-    """One per member."""
+    """The size of what one member of a group is given at once."""
 
     most: int = FIRST
     _given: int = 0
@@ -29,11 +29,11 @@ class Share:
     _fixed: float = 0.0  # of those seconds, what a share of any size takes
 
     def given(self, events: int, now: float) -> None:
-        """It was given so many."""
+        """Note that the member was given so many events."""
         self._given, self._given_at = events, now
 
     def is_back(self, now: float) -> None:
-        """It has done with what it had, if it had something."""
+        """Work out the next size: the member has done with what it had, if it had something."""
         if self._given_at is None:
             return
         events, took = self._given, now - self._given_at

@@ -41,7 +41,7 @@ class _Member:
 
 
 class SharedOut:
-    """One per group and log."""
+    """The events of one log as they are shared out among the members of one group."""
 
     def __init__(self, acknowledged: int) -> None:
         self.acknowledged = acknowledged
@@ -52,11 +52,11 @@ class SharedOut:
 
     @property
     def members(self) -> int:
-        """How many there are."""
+        """How many members the group has."""
         return len(self._members)
 
     def joined(self, member: Hashable) -> None:
-        """A member is there."""
+        """Enter a member."""
         self._members.setdefault(member, _Member())
 
     def claim(self, member: Hashable, start: int, stop: int) -> None:
@@ -153,7 +153,7 @@ class SharedOut:
         done.insert(i, (start, stop))
 
     def left(self, member: Hashable) -> None:
-        """A member is gone."""
+        """Take out a member; what it has not done with goes to others."""
         known = self._members.pop(member, None)
         if known is not None:
             self._give_back(known)

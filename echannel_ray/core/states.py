@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from typing_extensions import override
+
 Transitions = Mapping[tuple[str, str], str]  # (state, event): the state after it
 
 _MAX_STORY: Final = 20
@@ -18,6 +20,7 @@ class IllegalTransition(RuntimeError):
         self.what, self.state, self.event, self.story = what, state, event, [*story]
         super().__init__(what, state, event, self.story)
 
+    @override
     def __str__(self) -> str:
         led = f"; before: {', '.join(self.story)}" if self.story else ""
         return f"{self.what} is {self.state}, and can't be told {self.event!r}{led}"
@@ -32,7 +35,7 @@ def next_state(transitions: Transitions, what: str, state: str, event: str) -> s
 
 
 class Life:
-    """The state of one thing, and how it came there."""
+    """The state of one thing, and its story: how it came there."""
 
     def __init__(self, what: str, transitions: Transitions, state: str) -> None:
         self.what = what
@@ -41,7 +44,7 @@ class Life:
         self._story: deque[str] = deque(maxlen=_MAX_STORY)
 
     def become(self, event: str) -> None:
-        """Something happens to it."""
+        """Change the state by an event; `IllegalTransition` where the table has none."""
         following = self._transitions.get((self.state, event))
         if following is None:
             raise IllegalTransition(self.what, self.state, event, self._story)

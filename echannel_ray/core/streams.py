@@ -123,7 +123,7 @@ class Recipient:
         self.dropped = 0
 
     def become(self, event: str) -> None:
-        """Something happens to it: see `RECIPIENT_TRANSITIONS`."""
+        """Change the state by an event, as `RECIPIENT_TRANSITIONS` has it."""
         what = f"recipient {self.endpoint:016x}.{self.subscription}"
         self.state = next_state(RECIPIENT_TRANSITIONS, what, self.state, event)
 
@@ -134,16 +134,16 @@ class Recipient:
 
     @property
     def is_leaving(self) -> bool:
-        """Of a group's member: whether it gets nothing more, and its last word is awaited."""
+        """Whether a group's member gets nothing more, and its last word is awaited."""
         return self.state == LEAVING
 
     @property
     def outstanding_bytes(self) -> int:
-        """Sent to it, and not handled, as far as it reported."""
+        """The bytes that were sent to it and that it has not reported as handled."""
         return max(0, self.left_mark - self.handled_mark) + self.sent_bytes
 
     def was_last_sent(self, sequence: int) -> bool:
-        """Of those with a route of their own: whether this event was the last that it was sent."""
+        """Whether this event was the last that a recipient with a route of its own was sent."""
         return bool(self.sent) and self.sent[-1].sequence == sequence
 
 
@@ -196,7 +196,7 @@ class SenderStream:
     # ---- the hot path: small events for all plain recipients, which have room ----
 
     def append(self, kind: int, payload: Any, size_bytes: int) -> Gather:
-        """One more event in the pack that is being gathered."""
+        """Append an event to the pack that is being gathered."""
         gather = self.gather
         assert gather is not None
         if gather.stream is not self or gather.kind != kind:
@@ -218,7 +218,7 @@ class SenderStream:
         return self._policy
 
     def policy_on(self, gather: Gather) -> Policy:
-        """When its packs leave on one of its links."""
+        """The packing policy of this stream on one of its links."""
         found = self._policies.get(gather)
         if found is None:
             found = self._policies[gather] = gather.policy(self.packing, self._clock_offset_seconds())
@@ -242,16 +242,16 @@ class SenderStream:
         self.drops[reason] = self.drops.get(reason, 0) + count
 
     def drop_by_policy(self, count: int = 1) -> None:
-        """As `drop`, where the overflow policy has decided which."""
+        """Count events that somebody will not get, where the overflow policy has decided which."""
         self.drop(OLDEST if ON_FULL[self.overflow][CONSUMER] == DROP_LONGEST_WAITING else NEWEST, count)
 
     @property
     def plain_recipients(self) -> list[Recipient]:
-        """Those that share the stream's route."""
+        """The recipients that share the stream's route."""
         return self.route.recipients if self.route else []
 
     def routes(self) -> list[Route]:
-        """All routes that its events take now."""
+        """All routes that the events of the stream take now."""
         own = [route for r in self.recipients.values() for route in (r.route, r.redelivery_route) if route is not None]
         return own if self.route is None else [self.route, *own]
 

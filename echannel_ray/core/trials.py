@@ -38,7 +38,7 @@ class Trials:
         self._events = self._packs = self._full = 0
 
     def left(self, now: float, events: int, is_full: bool, load: float) -> None:
-        """A pack has left. Without load there is nothing to find out."""
+        """Count a pack that has left; without load there is nothing to find out."""
         if load < self.LEAST_LOAD:
             self._begin(now)
             return
@@ -57,7 +57,7 @@ class Trials:
             self._close(now, self._events / (now - self._began), load)
 
     def _close(self, now: float, rate: float, load: float) -> None:
-        """The end of a window: which way the next one goes."""
+        """End a window, and decide which way the next one goes."""
         # What could not come faster by itself is not held up.
         is_best = self.holds and (2 * self._full > self._packs or load * self.ADVANTAGE > 1)
         self._rates[self.holds] = rate

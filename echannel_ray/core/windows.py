@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from typing_extensions import override
+
 if TYPE_CHECKING:
     from echannel_ray.core.streams import Recipient, SenderStream
 
@@ -49,12 +51,12 @@ def holds_up(policy: str) -> bool:
 
 
 def refuses(policy: str) -> bool:
-    """Whether a call that is held up raises at once."""
+    """Whether, under this policy, a call that is held up raises at once."""
     return ON_FULL[policy][CONSUMER] == REFUSE
 
 
 def on_full(stream: SenderStream, who: str) -> str:
-    """What follows on this stream where this one has no room."""
+    """What this stream does where somebody of this sort has no room."""
     return ON_FULL[stream.overflow][who]
 
 
@@ -63,6 +65,7 @@ class Blocker(NamedTuple):
 
     name: str
 
+    @override
     def __str__(self) -> str:
         return self.name
 

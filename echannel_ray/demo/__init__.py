@@ -12,7 +12,7 @@ INTERRUPTED = 130
 
 
 def run() -> int:
-    """Run it; the exit code."""
+    """Run the demonstration; the exit code."""
     try:
         from echannel_ray.demo.machine import two_nodes
 

@@ -20,7 +20,7 @@ _END_SECONDS = 10.0
 
 @contextlib.contextmanager
 def two_nodes() -> Iterator[list[str]]:
-    """The node ids; this process is the driver, on the first."""
+    """Two Ray nodes: their ids. This process is the driver, on the first."""
     if "ray" in sys.modules:
         raise RuntimeError("the demonstration starts a Ray of its own: run it in a process that has not imported Ray")
     # A folder of its own: no other Ray of this machine finds this one. Short, because paths of sockets are.
@@ -84,7 +84,7 @@ def interrupt(number: int, frame: Any) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """A second Ctrl-C does not stop the cleaning up."""
+    """Clean up within although Ctrl-C comes a second time."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

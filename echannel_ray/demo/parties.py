@@ -23,7 +23,7 @@ class Tally:
     seen: bytearray = field(default_factory=bytearray)  # one byte for each number
 
     def count(self, event: dict[str, Any]) -> None:
-        """One more event."""
+        """Count an event."""
         number = event["number"]
         if number <= self.last:
             self.out_of_order += 1
@@ -36,7 +36,7 @@ class Tally:
         self.received += 1
 
     def numbers(self) -> bytes:
-        """Which were seen, a byte for each."""
+        """Which numbers were seen, a byte for each."""
         return bytes(self.seen)
 
 
@@ -55,15 +55,15 @@ class Consumer:
             time.sleep(self._pause_seconds)
 
     def received(self) -> int:
-        """How many events so far."""
+        """How many events have come so far."""
         return self.tally.received
 
     def result(self) -> Tally:
-        """All that it has seen."""
+        """Everything that the consumer has seen."""
         return self.tally
 
     def leave(self) -> None:
-        """Go on without it."""
+        """End the subscription, and let the others go on without it."""
         self._subscription.close()
 
 
@@ -76,7 +76,7 @@ class Source:
         self._stop = False
 
     def published(self) -> int:
-        """How many so far."""
+        """How many events were published so far."""
         return self._next
 
     def publish_at(self, rate: int) -> int:

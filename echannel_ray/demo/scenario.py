@@ -40,7 +40,7 @@ class Party:
         self.method = method
 
     def ask(self) -> Any:
-        """Its counter, as a reference."""
+        """The party's counter, as a reference."""
         return getattr(self.actor, self.method).remote()
 
 
@@ -80,7 +80,7 @@ class Scenario:
         self._polled_at = now
 
     def watch(self, screen: Screen, until: Callable[[], bool]) -> None:
-        """Show the rates until something is so."""
+        """Show the rates until a condition holds."""
         while not until():
             time.sleep(_POLL_SECONDS)
             self.poll()

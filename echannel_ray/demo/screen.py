@@ -16,7 +16,7 @@ _LINE_EVERY_SECONDS = 1.0
 
 @dataclass
 class Row:
-    """One party, and its counter."""
+    """A party, and its counter."""
 
     name: str
     where: str
@@ -25,7 +25,7 @@ class Row:
     peak_rate: float = 0.0
 
     def counted(self, events: int, seconds: float) -> None:
-        """Its counter now, so many seconds after it was last read."""
+        """Take in the party's counter, so many seconds after it was last read."""
         self.rate = (events - self.events) / seconds if seconds > 0 else 0.0
         self.peak_rate = max(self.peak_rate, self.rate)
         self.events = events
@@ -52,11 +52,11 @@ class Screen:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """Something has happened."""
+        """Add a line to what has happened."""
         self._console.print(f"{self._seconds()}  {text}", highlight=False, markup=False)
 
     def show(self) -> None:
-        """The rates have changed."""
+        """Show these rates."""
         if self._live is not None:
             self._live.update(Group(Text(), self._table()), refresh=True)
         elif time.monotonic() - self._line_at >= _LINE_EVERY_SECONDS:

@@ -46,7 +46,7 @@ def find(rows: list[Row], tallies: list[Tally], expected: int) -> Finding:
 
 
 def print_findings(findings: list[Finding], console: Console) -> None:
-    """One line for each consumer."""
+    """Print one line for each consumer."""
     table = Table(box=None, pad_edge=False)
     table.add_column("consumer", overflow="fold")
     for heading in ("sent to it", "received", "lost", "twice", "out of order", "peak events/s"):
@@ -58,5 +58,5 @@ def print_findings(findings: list[Finding], console: Console) -> None:
 
 
 def microseconds(seconds: list[float]) -> str:
-    """The median, as people read it."""
+    """The median of some seconds as text, in microseconds."""
     return f"{median(seconds) * 1e6:,.0f} µs"

@@ -44,7 +44,7 @@ def ask_nodes(node_ids: list[str]) -> tuple[list[Facts], list[Finding]]:
 
 
 def ask_clocks(node_ids: list[str]) -> Iterator[tuple[str, tuple[float, float]]]:
-    """By how much each node's clock is ahead of ours, at least and at most; those that don't answer are left out."""
+    """How much each node's clock is ahead of ours, at least and at most; those that don't answer are left out."""
     clock = ray.remote(_shipped_clock())
 
     def ask(node: str) -> tuple[float, float] | None:

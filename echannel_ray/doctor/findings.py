@@ -21,7 +21,7 @@ class Finding(BaseModel):
 
 
 class Report(BaseModel):
-    """All that was found."""
+    """Everything that was found."""
 
     namespace: str
     findings: list[Finding] = Field(default_factory=list)
@@ -33,17 +33,17 @@ class Report(BaseModel):
 
 
 def fine(check: str, says: str) -> Finding:
-    """Nothing to do."""
+    """A finding that asks for nothing."""
     return Finding(check=check, state="ok", says=says)
 
 
 def warning(check: str, says: str, advice: str) -> Finding:
-    """It works, and might work better or not for long."""
+    """A finding of what works, and might work better or not for long."""
     return Finding(check=check, state="warning", says=says, advice=advice)
 
 
 def problem(check: str, says: str, advice: str) -> Finding:
-    """It does not work."""
+    """A finding of what does not work."""
     return Finding(check=check, state="problem", says=says, advice=advice)
 
 

@@ -60,7 +60,7 @@ def compare(machines: Sequence[Facts]) -> Iterator[Finding]:
 
 
 def judge_clocks(offsets: Mapping[str, tuple[float, float]]) -> Iterator[Finding]:
-    """Of each node: by how much at least, and at most, its clock is ahead of the clock here."""
+    """Judge each node's clock by how much, at least and at most, it is ahead of the clock here."""
     wrong = {node: _least(*limits) for node, limits in offsets.items() if _least(*limits) > _LONG_CLOCK_SECONDS}
     for node, seconds in sorted(wrong.items()):
         advice = "have chrony or ntpd set it: latencies, ages and certificates go by clocks"
@@ -71,7 +71,7 @@ def judge_clocks(offsets: Mapping[str, tuple[float, float]]) -> Iterator[Finding
 
 
 def name_of(facts: Facts) -> str:
-    """For people."""
+    """The name of a machine as people read it."""
     return facts.node[:8] or "here"
 
 
@@ -179,5 +179,5 @@ def _numbers(version: str) -> tuple[int, int]:
 
 
 def _least(least: float, most: float) -> float:
-    """How far 0 is from what lies between the two."""
+    """The distance of 0 from what lies between the two."""
     return max(least, -most, 0.0)

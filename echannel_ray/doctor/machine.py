@@ -24,7 +24,7 @@ _SANDBOX_BYTES: Final = 256 << 20
 
 
 class Facts(BaseModel):
-    """Of one process, and the machine that it runs on."""
+    """Facts about one process, and the machine that it runs on."""
 
     node: str = ""  # the beginning of its Ray node id; "" is where the doctor was called
     host: str = ""
@@ -48,7 +48,7 @@ class Facts(BaseModel):
 
 
 def look(node: str = "") -> Facts:
-    """All of it. Makes a sandbox, and takes a second or two."""
+    """Gather the facts of this process and machine. Makes a sandbox, and takes a second or two."""
     packages = {name: _version(name) for name in (OURS, *REQUIRED, *OPTIONAL)}
     layers, sandbox_problem = _sandbox()
     total, available = _memory()
@@ -110,7 +110,7 @@ def _sockets_problem() -> str | None:
 
 
 def _sandbox() -> tuple[list[str], str | None]:
-    """The layers of one that was really made; or why none can be."""
+    """The layers of a sandbox that was really made; or why none can be."""
     from echannel_ray.sandbox.limits import Limits
     from echannel_ray.sandbox.process import Sandbox
     from echannel_ray.sandbox.warden import Warden

@@ -40,7 +40,7 @@ def judge_parts(status: Status) -> Iterator[Finding]:
 
 
 def judge_certificates(concentrators: Sequence[ConcentratorPart], now: datetime) -> Iterator[Finding]:
-    """Those that end soon: issued ones are renewed at half of their life, and mounted ones by who mounts them."""
+    """Judge when certificates end: issued ones are renewed at half of their life, mounted ones by who mounts them."""
     shown = [(each.node_id[:8], each.certificate) for each in concentrators if each.certificate is not None]
     findings: list[Finding] = []
     for node, certificate in shown:

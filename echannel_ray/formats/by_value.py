@@ -86,7 +86,7 @@ def _pickler() -> Callable[..., Any]:
     pickle_definition: Callable[[type], bytes] = cloudpickle.dumps
 
     class ByValuePickler(base):  # type: ignore[misc]
-        """One per event that needs it."""
+        """Pickles one event with classes and functions that other processes lack."""
 
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, type):

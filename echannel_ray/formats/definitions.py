@@ -68,7 +68,7 @@ def rebuild_class(
 
 
 def _default_of(name: str, field: Any) -> dict[str, Any]:
-    """What stands behind the annotation."""
+    """What stands behind an annotation in the class, by the field's name; empty where nothing does."""
     if not field.metadata and not field._attributes_set.keys() - {"annotation", "default"}:
         return {} if field.is_required() else {name: field.default}
     field = copy.copy(field)

@@ -131,7 +131,7 @@ def _in_band_if_small(buffer: pickle.PickleBuffer) -> bool:
 
 
 def _encode_buffers(event: object) -> tuple[int, Any, int]:
-    """The second pass for an event with a large buffer."""
+    """The event as bytes, by a second pass that takes large buffers out of the pickle."""
     views: list[memoryview] = []
     try:
         data = _dumps(event, 5, buffer_callback=_collector(views))

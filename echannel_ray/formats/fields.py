@@ -66,7 +66,7 @@ def frozen_field(cls: type, name: str, value: Any) -> Any:
 
 
 def frozen_or_missing(cls: type, name: str, value: Any) -> Any:
-    """The same, `MISSING` where there is none."""
+    """The value as a frozen field; `MISSING` where it can't be shared."""
     try:
         return frozen_field(cls, name, value)
     except (NotSerialisable, RuntimeError):  # such as a dict that another thread changes meanwhile
@@ -141,7 +141,7 @@ def _plain_model(value: BaseModel, depth: int) -> Any:
 
 
 def key_of(name: str, field: Any) -> str:
-    """By which name validation takes this field of a nested model."""
+    """The name by which validation takes this field of a nested model."""
     alias = field.validation_alias or field.alias
     if isinstance(alias, AliasChoices):
         alias = next((each for each in alias.choices if isinstance(each, str)), None)

@@ -112,7 +112,7 @@ def encode_in_segments(
     events: Sequence[Any],
     tokens: bytes = b"",
 ) -> list[bytes | memoryview]:
-    """The same body in pieces, with large events uncopied among them."""
+    """The body as bytes in pieces, with large events uncopied among them."""
     if tokens:  # behind the events, as the last of ten
         whole = _encode((control, streams, firsts, counts, marks, kinds, delivery, stamp, (), tokens))
         end = len(whole) - _bin_head_bytes(len(tokens)) - len(tokens)

@@ -60,7 +60,7 @@ def decode(data: bytes | memoryview) -> Any:
 
 
 def canonical(value: object) -> bytes:
-    """The same bytes for equal values, in whatever order their dicts and sets were filled; `NotPlain` as `encode`."""
+    """Bytes that are the same for equal values, however their dicts and sets were filled; `NotPlain` as `encode`."""
     return encode(_ordered(decode(encode(value))))
 
 

@@ -59,14 +59,14 @@ class Sealed:
 
 
 def sealed(kind: int, payload: Any) -> Any:
-    """As `events.decode`, leaving sealed what is neither a scalar nor a notice."""
+    """The event of `events.decode`, with what is neither a scalar nor a notice left sealed."""
     if kind in _SEALED:
         return Sealed(kind, payload)
     return Notice(payload) if kind == NOTICE else payload
 
 
 def sealed_events(body: PackBody) -> list[Any]:
-    """As `packs.decode_events`, in the same way."""
+    """The events of a pack as sealed ones, in the way of `packs.decode_events`."""
     kinds = body.kinds
     if not kinds:
         return body.events

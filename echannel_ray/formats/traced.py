@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import override
+
 
 class Switch:
     """Whether this process traces: once on, for as long as it lives."""
@@ -27,9 +29,11 @@ class Traced:
         self.event = event
         self.headers = headers
 
+    @override
     def __reduce__(self) -> Any:
         return arrived, (self.event, self.headers)
 
+    @override
     def __repr__(self) -> str:
         return repr(self.event)  # errors of modulators show it
 

@@ -55,7 +55,7 @@ class _KnownLogs(RemoteLogs):
 
 
 class _Opened:
-    """A channel that clients have opened."""
+    """A channel that clients have opened, as the backend knows it."""
 
     def __init__(self, endpoint: Endpoint, definition: Definition) -> None:
         self.definition = definition
@@ -78,7 +78,7 @@ class _Opened:
         self._schema, self._is_schema_known = schema, True
 
     def revised(self, definition: Definition) -> None:
-        """Formats or fields were added."""
+        """Take in a definition to which formats or fields were added."""
         self.definition = definition
         self._is_schema_known = False
 
@@ -106,7 +106,7 @@ class _Opened:
 
 
 class GatewayBackend:
-    """One per gateway, in the process of its concentrator. Any thread may call it, and may have to wait.
+    """What one gateway does, in the process of its concentrator. Any thread may call it, and may have to wait.
 
     Errors: `errors.EChannelError` (a channel of another type, say), `LookupError`, `ValueError`, `entries.Missing`
     where what is to be read is gone, `entries.NotStaged` where a commit names what is not there.
@@ -196,7 +196,7 @@ class GatewayBackend:
             opened.schema = opened.schema or schema_of_channel(opened.definition)
 
     def schema(self, name: str) -> pa.Schema | None:
-        """Of the channel's events, as `read` gives them; None: it is untyped."""
+        """The schema of the channel's events, as `read` gives them; None: it is untyped."""
         opened = self._found(name)
         if opened.schema is None:
             opened.schema = schema_of_channel(self._refreshed(opened))
@@ -250,13 +250,13 @@ class GatewayBackend:
         return self._kept(name).store.outcome(write) == "aborted"
 
     def staged_bytes(self, name: str) -> int:
-        """What waits for a commit."""
+        """How many bytes wait for a commit."""
         return self._kept(name).store.staged_bytes
 
     # ---- what goes out ----
 
     def offsets(self, name: str) -> dict[str, tuple[int, int]]:
-        """Of each log of the channel: the offset of its first event, and that behind its last one."""
+        """The offset of the first event of each log of the channel, and that behind its last one."""
         self._kept(name)  # what was published by clients only has no log before
         logs = self._found(name).logs
         return {address.log: logs.extent(address.log) for address in logs.addresses()}
@@ -303,7 +303,7 @@ class GatewayBackend:
         }
 
     def acknowledge(self, name: str, group: str, marks: Mapping[str, int], lease_seconds: float) -> None:
-        """A group has done with all before these offsets."""
+        """Note that a group has done with all before these offsets, and renew its lease."""
         logs = self._found(name).logs
         here = {address.log for address in logs.addresses()}
         for log in marks.keys() & here:
@@ -360,7 +360,7 @@ class GatewayBackend:
         return self._feeds.derive(self._found(name).definition, source, params, output)
 
     def close(self) -> None:
-        """End: who waits for a keeper that is away is let go."""
+        """End all subscriptions, and let go whoever waits for a keeper that is away."""
         self._feeds.close()
         for opened in self._opened.values():
             opened.logs.close()

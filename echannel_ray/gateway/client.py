@@ -39,7 +39,7 @@ class GatewayClient:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where the gateway is."""
+        """The gateway's endpoint, where this client is connected to."""
         return self._connection.endpoint
 
     def __enter__(self) -> GatewayClient:
@@ -51,7 +51,7 @@ class GatewayClient:
         self.close()
 
     def close(self) -> None:
-        """Be done with it."""
+        """End the connection; calls in progress go on, and there will be no others."""
         self._connection.close()
 
     def channel(
@@ -87,7 +87,7 @@ class GatewayClient:
         return outgoing.acknowledged
 
     def stage_files(self, name: str, place: Place, files: Files) -> int:
-        """The same for rows in Parquet files, which consumers have to be able to read where they are."""
+        """Stage rows in Parquet files, which consumers have to be able to read where they are."""
         return self._ask(commands.StageFiles(name, place, files.paths, files.rows), int)
 
     def commit(self, name: str, write: str, chosen: Sequence[Chosen]) -> Committed:
@@ -107,11 +107,11 @@ class GatewayClient:
         return self._ask(commands.IsAborted(name, write), bool)
 
     def staged_bytes(self, name: str) -> int:
-        """What waits for a commit."""
+        """How many bytes wait for a commit."""
         return self._ask(commands.StagedBytes(name), int)
 
     def offsets(self, name: str) -> dict[str, tuple[int, int]]:
-        """Of each log of the channel: the offset of its first event, and that behind its last one."""
+        """The offset of the first event of each log of the channel, and that behind its last one."""
         return self._ask(commands.Offsets(name), dict[str, tuple[int, int]])
 
     def read(self, name: str, log: str, start: int, stop: int) -> Iterator[pa.RecordBatch]:
@@ -141,7 +141,7 @@ class GatewayClient:
         return self._ask(commands.Group(name, group, start, lease_seconds), dict[str, int])
 
     def acknowledge(self, name: str, group: str, marks: Mapping[str, int], lease_seconds: float) -> None:
-        """A group has done with all before these offsets."""
+        """Tell that a group has done with all before these offsets."""
         self._ask(commands.Acknowledge(name, group, dict(marks), lease_seconds), type(None))
 
     def _ask(self, command: commands.Command, answer: type[T]) -> T:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import msgspec
+from typing_extensions import override
 
 from echannel_ray.gateway.rights import Right
 from echannel_ray.logs.entries import Chosen, Place
@@ -25,7 +26,7 @@ class _Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
 
     @property
     def needs(self) -> tuple[Right, ...]:
-        """One of these rights."""
+        """The rights of which a client needs one."""
         return ("publish",)
 
 
@@ -49,14 +50,15 @@ class StageFiles(_Command, frozen=True, tag="stage_files"):
 
 
 class Open(_Command, frozen=True, tag="open"):
-    """See `GatewayBackend.channel`; the answer is an `Opened`. The schema is as Arrow's IPC writes it."""
+    """Open a channel; with a schema, as Arrow's IPC writes it, make it where there is none. Answered by `Opened`."""
 
     schema: bytes | None = None
     retain: dict[str, Any] | None = None
 
     @property
+    @override
     def needs(self) -> tuple[Right, ...]:
-        """To make a channel is more than to look at it."""
+        """The rights of which a client needs one: to make a channel is more than to look at it."""
         return ("publish", "subscribe") if self.schema is None else ("publish",)
 
 
@@ -71,42 +73,43 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Commit(_Command, frozen=True, tag="commit"):
-    """See `GatewayBackend.commit`."""
+    """Append what was staged for a write to the log, ordered by partition, all or nothing."""
 
     write: _Name
     chosen: tuple[Chosen, ...]
 
 
 class Abort(_Command, frozen=True, tag="abort"):
-    """See `GatewayBackend.abort`."""
+    """Forget what was staged for a write, unless it was committed; refuse what still comes for it."""
 
     write: _Name
 
 
 class IsCommitted(_Command, frozen=True, tag="is_committed"):
-    """See `GatewayBackend.is_committed`."""
+    """Whether a write was committed."""
 
     write: _Name
 
 
 class IsAborted(_Command, frozen=True, tag="is_aborted"):
-    """See `GatewayBackend.is_aborted`."""
+    """Whether a write was aborted, or its lease has ended: then it needs another name."""
 
     write: _Name
 
 
 class StagedBytes(_Command, frozen=True, tag="staged_bytes"):
-    """See `GatewayBackend.staged_bytes`."""
+    """How many bytes wait for a commit."""
 
 
 class _Reading(_Command, frozen=True):
     @property
+    @override
     def needs(self) -> tuple[Right, ...]:
         return ("subscribe",)
 
 
 class Offsets(_Reading, frozen=True, tag="offsets"):
-    """See `GatewayBackend.offsets`."""
+    """The offsets of the first event of each log of the channel, and those behind its last one."""
 
 
 class Read(_Reading, frozen=True, tag="read"):
@@ -118,7 +121,7 @@ class Read(_Reading, frozen=True, tag="read"):
 
 
 class Group(_Reading, frozen=True, tag="group"):
-    """See `GatewayBackend.group`."""
+    """Where a group is in each log; what it has not acknowledged is kept until its lease ends, which this renews."""
 
     group: _Name
     start: Annotated[str, msgspec.Meta(pattern="^(earliest|latest)$")]
@@ -126,7 +129,7 @@ class Group(_Reading, frozen=True, tag="group"):
 
 
 class Acknowledge(_Reading, frozen=True, tag="acknowledge"):
-    """See `GatewayBackend.acknowledge`."""
+    """A group has done with all events before these offsets, and renews its lease."""
 
     group: _Name
     marks: dict[_Name, _Number]

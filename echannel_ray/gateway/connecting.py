@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.gateway import failures
 from echannel_ray.gateway.endpoint import Endpoint
@@ -30,7 +32,7 @@ class Caller(NamedTuple):
 
 
 class Connection(Line):
-    """One per client; any thread may use it."""
+    """The connection of one client to its gateway; any thread may use it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__()
@@ -38,13 +40,14 @@ class Connection(Line):
 
     @contextmanager
     def call(self) -> Iterator[Caller]:
-        """Around each call: its errors become ours."""
+        """Make a call within: its errors become ours."""
         with self.in_use() as caller:
             try:
                 yield caller
             except flight().FlightError as error:
                 raise self._as_ours(error) from None
 
+    @override
     def _make(self) -> Caller:
         endpoint = self.endpoint
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host

@@ -17,7 +17,7 @@ _QUIET_SECONDS: Final = 60.0
 
 
 class Counts:
-    """One per gateway; any thread may use it."""
+    """The counters of one gateway; any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,7 +26,7 @@ class Counts:
         self._last_call: dict[str, float] = {}
 
     def add(self, way: str, batch: pa.RecordBatch) -> None:
-        """A batch came "in" or went "out"."""
+        """Count a batch that came "in" or went "out"."""
         with self._lock:
             self._totals[f"rows_{way}"] += batch.num_rows
             self._totals[f"batches_{way}"] += 1
@@ -34,7 +34,7 @@ class Counts:
 
     @contextmanager
     def call(self, client: str) -> Iterator[None]:
-        """A call of this client is in progress."""
+        """Count a call of this client as in progress within."""
         with self._lock:
             self._calling[client] += 1
         try:

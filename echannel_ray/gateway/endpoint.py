@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from typing_extensions import override
+
 _SCHEME: Final = "echannel+tls"
 _FORM: Final = f"{_SCHEME}://TOKEN@HOST:PORT/NAMESPACE?events=PORT&key=KEY, as `str(session.gateway())` gives it"
 _PORT: Final = re.compile(r"[0-9]{1,5}\Z")
@@ -27,6 +29,7 @@ class Endpoint:
     key: bytes = field(repr=False)  # the server's certificate, DER: no other is trusted
     events_port: int
 
+    @override
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         key = base64.urlsafe_b64encode(self.key).decode().rstrip("=")

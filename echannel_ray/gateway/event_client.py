@@ -114,7 +114,7 @@ class EventSubscription:
             self._tell()
 
     def _tell(self) -> None:
-        """Have the gateway know what is taken, and handled.
+        """Tell the gateway what was taken, and handled.
 
         What has come is handed out, also where the connection is lost: who waits for more is told.
         """
@@ -130,7 +130,7 @@ class EventSubscription:
             self._tell()
 
     def close(self) -> None:
-        """End it; a second time does nothing."""
+        """End the subscription; a second call does nothing."""
         self._tell_last()
         self._client._end(self._number, self._frames)
 
@@ -249,7 +249,7 @@ class EventClient:
         return subscription
 
     def ping(self) -> float:
-        """Seconds until the gateway has answered."""
+        """Ask the gateway for an answer: the seconds until it came."""
         before = time.monotonic()
         self._ask(lambda number: frames.Ping(number))
         return time.monotonic() - before

@@ -44,17 +44,17 @@ class Gatekeeper(Protocol):
     backend: GatewayBackend
 
     def greet(self, connection: Connection, hello: frames.Hello) -> Token:
-        """Let it in, or raise."""
+        """The token of a client that is let in by its hello; raises where it is not."""
 
     def count(self, **more: int) -> None:
         """Add to the counters."""
 
     def refused(self, error: BaseException) -> None:
-        """An error was answered."""
+        """Count an error that was answered."""
 
 
 class Connection:
-    """See above."""
+    """One client of the port for events, from its handshake to its end."""
 
     def __init__(self, wire: Wire, peer: str, gate: Gatekeeper) -> None:
         self.peer = peer
@@ -78,7 +78,7 @@ class Connection:
     # ---- the thread that reads ----
 
     def run(self) -> None:
-        """From its handshake to its end."""
+        """Serve the client, from its handshake to its end."""
         try:
             deadline = time.monotonic() + HELLO_SECONDS
             self._wire.handshake(deadline)
@@ -316,7 +316,7 @@ class Connection:
         self._wire.dispose()
 
     def join(self, seconds: float) -> None:
-        """Wait for its last words."""
+        """Wait until the last words to the client are written, for so many seconds at most."""
         if self._writer is not None:
             self._writer.join(seconds)
 

@@ -32,7 +32,7 @@ def plainly_encoded(event: Any) -> Encoded:
 
 
 class EventEncoder:
-    """The same of one typed channel: each is a map of its fields."""
+    """Encodes events of one typed channel: each is a map of its fields."""
 
     def __init__(self, records: RecordEncoder) -> None:
         self._records = records

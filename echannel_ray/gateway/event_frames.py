@@ -42,7 +42,7 @@ class Opaque(NamedTuple):
 
 
 class _FromClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", omit_defaults=True):
-    """What clients send."""
+    """A frame that clients send."""
 
 
 class Hello(_FromClient, frozen=True, tag="hello"):
@@ -59,7 +59,7 @@ class Request(_FromClient, frozen=True):
 
 
 class Ping(Request, frozen=True, tag="ping"):
-    """Answered at once."""
+    """A question that is answered at once."""
 
 
 class OnChannel(Request, frozen=True):
@@ -93,7 +93,7 @@ class Derive(OnChannel, frozen=True, tag="derive"):
 
 
 class Subscribe(OnChannel, frozen=True, tag="subscribe"):
-    """Its events come with the number of this request, as long as there is credit."""
+    """A request for events, which come with its number, as long as there is credit."""
 
     credit: _Bytes
     group: _Name | None = None
@@ -101,7 +101,7 @@ class Subscribe(OnChannel, frozen=True, tag="subscribe"):
 
 
 class Unsubscribe(Request, frozen=True, tag="unsubscribe"):
-    """When this is answered, no event of that subscription follows."""
+    """The end of a subscription: when this is answered, none of its events follows."""
 
     subscription: _Id
 
@@ -122,7 +122,7 @@ class _ToClient(msgspec.Struct, frozen=True, tag_field="op", omit_defaults=True)
 
 
 class Welcome(_ToClient, frozen=True, tag="welcome"):
-    """The token is known; what its client has to keep to."""
+    """The answer to a hello whose token is known: what its client has to keep to."""
 
     version: int
     namespace: str
@@ -131,7 +131,7 @@ class Welcome(_ToClient, frozen=True, tag="welcome"):
 
 
 class Answer(_ToClient, frozen=True, tag="answer"):
-    """To the request with this number."""
+    """The answer to the request with this number."""
 
     id: int
     result: Any = None
@@ -164,7 +164,7 @@ class Events(_ToClient, frozen=True, tag="events"):
 
 
 class Gap(_ToClient, frozen=True, tag="gap"):
-    """These events of a producer were dropped for this subscription."""
+    """Events of a producer that were dropped for this subscription."""
 
     subscription: int
     producer: str
@@ -173,7 +173,7 @@ class Gap(_ToClient, frozen=True, tag="gap"):
 
 
 class Ended(_ToClient, frozen=True, tag="ended"):
-    """Nothing more comes of this subscription; an `Error` before it said why."""
+    """The end of a subscription's events; an `Error` before it said why."""
 
     subscription: int
 
@@ -213,7 +213,7 @@ def to_client(body: bytes | memoryview) -> ToClient:
 
 
 def event_of(raw: msgspec.Raw) -> Any:
-    """One event of a `Publish`; `Malformed` where it is no plain data."""
+    """An event of a `Publish`; `Malformed` where it is no plain data."""
     return _decoded(_any, memoryview(raw))
 
 

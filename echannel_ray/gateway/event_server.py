@@ -10,9 +10,11 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
-from echannel_ray.gateway.event_connection import Connection
+from echannel_ray.gateway.event_connection import Connection, Gatekeeper
 from echannel_ray.gateway.event_tls import Wire, server_context
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.tokens import Token, Tokens
@@ -27,8 +29,8 @@ MAX_STRANGERS: Final = 32  # that have not, yet; the one that takes longest make
 _LOOK_SECONDS: Final = 0.2
 
 
-class EventServer:
-    """One per gateway. All of it happens in threads of its own, whose number is bounded by that of its connections."""
+class EventServer(Gatekeeper):
+    """The port for events of one gateway, on threads of its own, as many as its connections need."""
 
     def __init__(self, backend: GatewayBackend, namespace: str, tokens: Tokens) -> None:
         self.backend = backend
@@ -42,7 +44,7 @@ class EventServer:
         self._socket: socket.socket | None = None
 
     def start(self, host: str, port: int, identity: Identity) -> int:
-        """Listen: the port. `OSError` where that can't be."""
+        """Listen; the port. `OSError` where that can't be."""
         context = server_context(identity)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = self._socket = socket.create_server((host, port), family=family, backlog=128)
@@ -87,8 +89,8 @@ class EventServer:
 
     # ---- what connections ask ----
 
+    @override
     def greet(self, connection: Connection, hello: frames.Hello) -> Token:
-        """See `Gatekeeper`."""
         if hello.version != frames.VERSION:
             raise errors.VersionMismatch(
                 f"this gateway speaks version {frames.VERSION} of the protocol, and its client {hello.version}: have "
@@ -108,13 +110,13 @@ class EventServer:
             self._connections.add(connection)
         return token
 
+    @override
     def count(self, **more: int) -> None:
-        """See `Gatekeeper`."""
         with self._lock:
             self._counts.update(more)
 
+    @override
     def refused(self, error: BaseException) -> None:
-        """See `Gatekeeper`."""
         self._tokens.refused(error)
 
     def stats(self) -> dict[str, int]:

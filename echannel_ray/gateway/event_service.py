@@ -23,7 +23,7 @@ MAX_UNUSED: Final = 4
 
 
 class EventService:
-    """One per connection, used by the thread that works; `subscriptions` is looked at by the others, too."""
+    """What one connection asks for, done by the thread that works; others look at `subscriptions` too."""
 
     def __init__(self, backend: GatewayBackend, token: Token, wake: Callable[[], None]) -> None:
         self.subscriptions: dict[int, Outgoing] = {}
@@ -108,7 +108,7 @@ class EventService:
         return Outgoing(message.id, feed, message.credit)
 
     def close(self) -> None:
-        """Let go of all that the connection had."""
+        """Let go of all that the connection had open."""
         let_go([each.feed for each in self.subscriptions.values()])
         let_go(self._derived.values())
 

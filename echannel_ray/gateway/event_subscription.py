@@ -35,7 +35,7 @@ class Outgoing:
         self._left: Message | Gap | Exception | None = None  # taken, and no part of the frame before it
 
     def add_credit(self, more_bytes: int) -> None:
-        """Its client takes so many bytes more."""
+        """Send so many bytes more: the client takes them."""
         self._given_bytes = min(self._given_bytes + more_bytes, self._used_bytes + MAX_CREDIT_BYTES)
 
     def next_frame(self) -> bytes | None:

@@ -25,7 +25,7 @@ _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (soc
 
 
 def server_context(identity: Identity) -> ssl.SSLContext:
-    """What a gateway shows."""
+    """The TLS of a gateway, which shows its identity's certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -39,7 +39,7 @@ def server_context(identity: Identity) -> ssl.SSLContext:
 
 
 def client_context(certificate_der: bytes) -> ssl.SSLContext:
-    """What a client believes: this certificate, and no other."""
+    """The TLS of a client, which believes this certificate and no other."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_verify_locations(cadata=certificate_der)
@@ -47,7 +47,7 @@ def client_context(certificate_der: bytes) -> ssl.SSLContext:
 
 
 class Wire:
-    """The connection; `close` wakes whoever waits in it."""
+    """One TLS connection; `close` wakes whoever waits in it."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, server_side: bool) -> None:
         self._socket = sock
@@ -129,7 +129,7 @@ class Wire:
             self._socket.sendall(data)
 
     def finish(self) -> None:
-        """Nothing more is written; what was, arrives. `OSError` where the connection has ended."""
+        """Write nothing more; what was written, arrives. `OSError` where the connection has ended."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def linger(self, deadline: float) -> None:
@@ -145,11 +145,11 @@ class Wire:
             pass
 
     def close(self) -> None:
-        """End it, whoever waits in it; any thread, any number of times."""
+        """End the connection, whoever waits in it; any thread, any number of times."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def dispose(self) -> None:
-        """When nobody uses it any more."""
+        """Free the socket, when nobody uses the connection any more."""
         self.close()
         self._socket.close()

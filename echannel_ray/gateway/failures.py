@@ -23,7 +23,7 @@ _MAX_BYTES: Final = 6000
 
 
 def described(error: Exception) -> tuple[str, str, dict[str, Any]]:
-    """The name of its class, what it says, and its facts."""
+    """An error's class by name, its text, and its facts."""
     for name, cls in _OTHERS.items():
         if isinstance(error, cls):
             # `str` of a KeyError is the `repr` of what it says.
@@ -35,7 +35,7 @@ def described(error: Exception) -> tuple[str, str, dict[str, Any]]:
 
 
 def again(name: str, message: str, facts: dict[str, Any]) -> Exception:
-    """The error that was described so."""
+    """The error that was described so, made again."""
     if name in _OTHERS and name != "Missing":
         return _OTHERS[name](message)
     return wire.error_class(name)(message, **facts)
@@ -57,7 +57,7 @@ def encode(error: Exception) -> bytes:
 
 
 def decode(data: bytes) -> Exception:
-    """The error again."""
+    """The error that these bytes describe, made again."""
     try:
         name, arguments = wire.decode(data)
         return _OTHERS[name](*arguments)

@@ -40,7 +40,7 @@ from echannel_ray.transport.connection import Connection
 
 
 class FeedEnded(Exception):
-    """Nothing more comes of a subscription."""
+    """Raised when nothing more comes of a subscription."""
 
 
 class Feed:
@@ -75,7 +75,7 @@ class Feed:
             self._driver.acknowledge(events)
 
     def close(self) -> None:
-        """End it; it may wait."""
+        """End the subscription; this may wait."""
         self._consumption.close()
 
 
@@ -118,14 +118,14 @@ class DerivedChannel:
         self._master = master
 
     def close(self) -> None:
-        """Hold it no more; it may wait."""
+        """Release the handle of the derived channel; this may wait."""
         self._endpoint.derivations.released(self._handle)
         if self._master is not None:
             self._endpoint.sharing.withdraw(self._master)
 
 
 class Feeds:
-    """One per gateway; its endpoint begins with the first subscription."""
+    """The subscriptions of one gateway's clients; their endpoint begins with the first."""
 
     def __init__(self, namespace: str, node: int, connect: Callable[[Endpoint], Connection]) -> None:
         self._namespace = namespace
@@ -147,7 +147,7 @@ class Feeds:
             return self._begun
 
     def close(self) -> None:
-        """End all of it."""
+        """End all feeds."""
         with self._lock:
             self._is_closed = True
             begun = self._begun
@@ -223,7 +223,7 @@ class Feeds:
 
 
 def _place(definition: Definition, start: str | None) -> str | Position:
-    """Where a subscription begins; `ValueError` where it can't."""
+    """The place where a subscription begins; `ValueError` where it can't."""
     if start in (None, "new"):
         return "new"
     if not retains(definition):

@@ -43,7 +43,7 @@ class Line:
 
     @contextmanager
     def in_use(self) -> Iterator[Any]:
-        """Around each call; `Closed` where there can be none."""
+        """Lend the connection for one call; `Closed` where there can be none."""
         global _is_grpc_used
         with _lock:
             if self._is_closed:
@@ -67,14 +67,14 @@ class Line:
                 self._calls -= 1
 
     def close(self) -> None:
-        """Calls in progress go on; there will be no others."""
+        """End the connection: calls in progress go on, and there will be no others."""
         with _lock:
             self._is_closed = True
             self._client = None
 
     @staticmethod
     def before_fork() -> None:
-        """Put all connections down."""
+        """Put all connections down before this process forks."""
         global _is_grpc_used
         _lock.acquire()
         for line in _lines:
@@ -86,12 +86,12 @@ class Line:
 
     @staticmethod
     def in_parent() -> None:
-        """Go on."""
+        """Let calls go on in the parent of a fork."""
         _lock.release()
 
     @staticmethod
     def in_child() -> None:
-        """Go on, if that is possible."""
+        """Let calls go on in the child of a fork, if that is possible."""
         global _is_spoiled
         _is_spoiled = _is_spoiled or any(line._calls for line in _lines)
         _lock.release()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 import msgspec
+from typing_extensions import override
 
 # An endpoint is good for as long as the gateway has this identity: revoking it is making another.
 _LIFE = timedelta(days=3650)
@@ -26,6 +27,7 @@ class Identity(msgspec.Struct, frozen=True):
     port: int = 0  # 0: any
     events_port: int = 0
 
+    @override
     def __repr__(self) -> str:
         return f"Identity(port={self.port}, events_port={self.events_port})"
 
@@ -33,12 +35,12 @@ class Identity(msgspec.Struct, frozen=True):
         return msgspec.msgpack.encode(self)
 
     def at(self, port: int, events_port: int) -> Identity:
-        """The same at other ports."""
+        """The same identity at other ports."""
         return msgspec.structs.replace(self, port=port, events_port=events_port)
 
     @staticmethod
     def parse(data: bytes) -> Identity:
-        """The identity again; `ValueError` where the bytes are none."""
+        """The identity that these bytes are; `ValueError` where they are none."""
         try:
             return msgspec.msgpack.decode(data, type=Identity)
         except msgspec.DecodeError as error:
@@ -57,7 +59,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def new_token() -> str:
-    """What a client shows: random, and too long to be guessed."""
+    """A new token: random, and too long to be guessed."""
     return secrets.token_urlsafe(_TOKEN_BYTES)
 
 

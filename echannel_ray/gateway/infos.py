@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChannelInfo:
-    """A channel at the port for record batches."""
+    """What clients are told of a channel at the port for record batches."""
 
     name: str
     schema: pa.Schema | None  # None: it is untyped
@@ -22,7 +22,7 @@ class ChannelInfo:
 
 @dataclass(frozen=True)
 class EventChannelInfo:
-    """A channel at the port for events."""
+    """What clients are told of a channel at the port for events."""
 
     channel: str
     fields: dict[str, str] | None  # names and types; None: it is untyped

@@ -42,7 +42,7 @@ def _leave_at_exit(server: Any) -> None:
 
 
 def _token(context: Any) -> Token:
-    """That its client has shown: see `Doorkeeper`."""
+    """The token that the client of a call has shown, as `Doorkeeper` found it."""
     return context.get_middleware("token").token  # type: ignore[no-any-return]
 
 

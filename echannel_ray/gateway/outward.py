@@ -21,7 +21,7 @@ _MAX_INT: Final = 2**64 - 1
 
 
 def outward(event: Any) -> Any:
-    """An event as plain data, or `Opaque`."""
+    """The event as plain data, or `Opaque`."""
     if type(event) in _AS_THEY_ARE:
         return event
     try:

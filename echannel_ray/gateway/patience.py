@@ -10,14 +10,14 @@ _MAX_PAUSE_SECONDS: Final = 1.0
 
 
 class Patience:
-    """One per call that may be repeated: it ends so many seconds after the first failure that nothing good followed."""
+    """How long one call may be repeated: until so many seconds after the first failure that nothing good followed."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self.renew()
 
     def renew(self) -> None:
-        """Something went well."""
+        """Begin anew: something went well."""
         self._deadline: float | None = None
         self._pause = _FIRST_PAUSE_SECONDS
 
@@ -27,7 +27,7 @@ class Patience:
             raise error
 
     def pause(self) -> bool:
-        """A pause before the next try; False where there is to be none."""
+        """Pause before the next try; False where there is to be none."""
         now = time.monotonic()
         self._deadline = now + self._seconds if self._deadline is None else self._deadline
         if now >= self._deadline:

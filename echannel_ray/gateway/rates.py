@@ -13,7 +13,7 @@ class Bucket:
     """Fills at a rate, up to a second's worth; what is taken may leave it in debt, which takes its time to be paid."""
 
     def __init__(self, per_second: float | None, now: float) -> None:
-        """None: there is no limit."""
+        """Begin full; None is no limit."""
         self._per_second = per_second
         self._level = (per_second or 0.0) * BURST_SECONDS
         self._filled_at = now
@@ -30,7 +30,7 @@ class Bucket:
 
 
 class Rates:
-    """Of one token: all its connections share them."""
+    """The rates of one token, which all its connections share."""
 
     def __init__(self, events_per_second: float | None, bytes_per_second: float | None, now: float) -> None:
         self._buckets: Sequence[Bucket] = (Bucket(events_per_second, now), Bucket(bytes_per_second, now))

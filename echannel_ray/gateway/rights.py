@@ -17,7 +17,7 @@ _SUFFIX: Final = ".parquet"
 
 
 def is_above_zero(value: object) -> bool:
-    """Whether it is a number, and one that can be a limit."""
+    """Whether the value is a number above zero, so that it can be a limit."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 

@@ -29,7 +29,7 @@ class Outgoing:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """That of all batches; None where there is none to send."""
+        """The schema that all batches have; None where there is none to send."""
         return self._kept[0].schema if self._kept else None
 
     def send(self, writer: Any, reader: Any, counted_from: int) -> None:
@@ -83,7 +83,7 @@ class Outgoing:
 
 
 def _alike(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches, which have to have one schema."""
+    """The batches, checked to be of one schema."""
     schema = None
     for batch in batches:
         schema = schema or batch.schema

@@ -34,7 +34,7 @@ _LOOK_SECONDS: Final = 0.25
 
 
 def _forget(remembered: Remembered) -> None:
-    """Nobody comes after this gateway."""
+    """Remember nothing: nobody comes after this gateway."""
 
 
 class Gateway:
@@ -74,7 +74,7 @@ class Gateway:
 
     @property
     def identity(self) -> Identity:
-        """What a successor needs; after `start`, with the port."""
+        """The gateway's identity, which a successor needs; after `start`, with the port."""
         return self._identity
 
     def start(self) -> Endpoint:
@@ -138,7 +138,7 @@ class Gateway:
 
     @contextmanager
     def call(self, context: Any) -> Iterator[None]:
-        """Around each call: it is counted, and its errors travel."""
+        """Serve a call within: it is counted, and its errors travel."""
         with self._counts.call(context.peer()):
             try:
                 self._check_open()
@@ -149,7 +149,7 @@ class Gateway:
 
     @staticmethod
     def command(token: Token, data: Any) -> commands.Command:
-        """The command of a call, if its sender may do that."""
+        """The command of a call, checked to be one that its sender may give."""
         command = commands.decode(bytes(data or b""))
         token.rights.check(command.channel, *command.needs)
         if isinstance(command, commands.StageFiles):
@@ -157,7 +157,7 @@ class Gateway:
         return command
 
     def put(self, token: Token, data: Any, reader: Any, acknowledge: Callable[[int], None]) -> None:
-        """A stream of batches comes."""
+        """Take a stream of batches from a client."""
         command = self.command(token, data)
         if not isinstance(command, commands.Publish | commands.Stage):
             raise ValueError(f"a {type(command).__name__} takes no batches")
@@ -182,7 +182,7 @@ class Gateway:
                 self._check_good(token)
 
     def get(self, token: Token, data: Any, context: Any) -> Any:
-        """A stream of batches is wanted."""
+        """Give a client a stream of batches."""
         import pyarrow as pa
 
         command = self.command(token, data)
@@ -198,7 +198,7 @@ class Gateway:
         return flight().GeneratorStream(self._service.schema(command.channel), batches())
 
     def act(self, token: Token, kind: str, data: Any) -> bytes:
-        """A question; its answer as JSON."""
+        """Answer a question with JSON."""
         if kind != commands.ACTION:
             raise ValueError(f"there is no action {kind!r}: the one that there is, is {commands.ACTION!r}")
         return commands.encode(self._service.answer(self.command(token, data)))
@@ -223,7 +223,7 @@ class Gateway:
 
 
 def _as_flight(error: Exception) -> Exception:
-    """An error as Flight carries it, with ours inside."""
+    """The error in the form that Flight carries, with ours inside."""
     if isinstance(error, flight().FlightError):
         return error  # type: ignore[no-any-return]
     if not isinstance(error, failures.EXPECTED):

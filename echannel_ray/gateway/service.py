@@ -25,7 +25,7 @@ _READ_BYTES: Final = 1 << 20
 
 
 class Service:
-    """One per gateway. Its methods are called by any thread, after the command's rights were checked."""
+    """What one gateway's commands do. Any thread calls its methods, after the command's rights were checked."""
 
     def __init__(self, backend: GatewayBackend, counts: Counts) -> None:
         self._backend = backend
@@ -88,7 +88,7 @@ class Service:
             at = behind
 
     def answer(self, command: commands.Command) -> Any:
-        """What the backend says to any other command, as plain data."""
+        """The backend's answer to any other command, as plain data."""
         backend, name = self._backend, command.channel
         match command:
             case commands.Open():

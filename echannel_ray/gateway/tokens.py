@@ -41,7 +41,7 @@ class Remembered(msgspec.Struct, frozen=True):
 
 
 class Token:
-    """One that a client has shown, while it is good; connections of the same token have the same."""
+    """A token that a client has shown, while it is good; connections of the same token have the same."""
 
     def __init__(self, grant: Grant) -> None:
         self.rights = grant.rights
@@ -51,7 +51,7 @@ class Token:
         self.is_revoked = False
 
     def end(self, now: float) -> errors.NotAuthorised | None:
-        """Why it is no good any more, if it is not."""
+        """Why the token is no good any more; None while it is good."""
         if self.is_revoked:
             return errors.NotAuthorised(f"this token was revoked: {_ADVICE}", reason="revoked")
         if self.expires_at is not None and now >= self.expires_at:
@@ -59,19 +59,19 @@ class Token:
         return None
 
     def check(self) -> None:
-        """`NotAuthorised` where it is no good any more."""
+        """Raise `NotAuthorised` where the token is no good any more."""
         end = self.end(time.time())
         if end is not None:
             raise end
 
 
 def digest_of(token: str) -> bytes:
-    """By what a token is known. Tokens are random and long: a salt would add nothing."""
+    """The digest by which a token is known. Tokens are random and long: a salt would add nothing."""
     return hashlib.sha256(token.encode()).digest()
 
 
 class Tokens:
-    """One per gateway; any thread may use it."""
+    """The tokens of one gateway; any thread may use it."""
 
     def __init__(self, remembered: Remembered, remember: Callable[[Remembered], None]) -> None:
         """`remember` is called with each change, before it takes effect."""
@@ -82,7 +82,7 @@ class Tokens:
         self._refused: Counter[Reason] = Counter()
 
     def add(self, grant: Grant, is_remembered: bool = True) -> None:
-        """One more token. Those that have expired are told so, until there is no room for them."""
+        """Enter a token. Those that have expired are told so, until there is no room for them."""
         with self._lock:
             is_known = grant.digest in self._tokens  # the gateway's own, which a predecessor had among all the others
             if len(self._tokens) >= MAX_TOKENS and not is_known:

@@ -46,7 +46,7 @@ class ColumnWriter:
         return NewEntry(batch.num_rows, BLOCK, self.format.token, data, producer, sequence, published_at)
 
     def fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows with our schema, whose metadata say where nulls may be."""
+        """The rows with our schema, whose metadata say where nulls may be."""
         import pyarrow as pa
 
         if set(batch.schema.names) != set(self._schema.names):

@@ -39,7 +39,7 @@ CREATE TABLE groups (name TEXT PRIMARY KEY, next INTEGER NOT NULL, hold_until RE
 
 
 class Database:
-    """One connection, by turns: a read of a megabyte holds up the others for 0.1 to 0.5 ms, a write for 0.4 ms.
+    """A connection by turns: a read of a megabyte holds up the others for 0.1 to 0.5 ms, a write for 0.4 ms.
 
     The file is this process's alone, which spares it asking for locks, and others a log with two heads; the next one
     waits for it. The journal holds old pages only, so that new data are written once: a write-ahead log, with which
@@ -78,20 +78,20 @@ class Database:
 
     @contextmanager
     def exclusive(self) -> Iterator[sqlite3.Connection]:
-        """Nobody else reads or changes anything within."""
+        """Have the database alone within: nobody else reads or changes anything."""
         with self._turns:
             if self._closed:
                 raise Closed("this log is closed: open its channel again", what="log")
             yield self._rows
 
     def close(self) -> None:
-        """End it, after what is being done now."""
+        """Close the database, after what is being done now."""
         with self._turns:
             self._closed = True
             self._rows.close()
 
     def delete(self) -> None:
-        """Close it and remove its files."""
+        """Close the database and remove its files."""
         self.close()
         if self._path is not None:
             for path in (self._path, self._path + "-journal"):
@@ -101,7 +101,7 @@ class Database:
 
 @contextmanager
 def transaction(rows: sqlite3.Connection) -> Iterator[None]:
-    """All of what is done within, or nothing."""
+    """Do all of what is within, or nothing."""
     rows.execute("BEGIN IMMEDIATE")
     try:
         yield

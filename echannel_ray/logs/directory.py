@@ -20,5 +20,5 @@ def directory_of(namespace: str, node: int) -> Path:
 
 
 def has_logs(namespace: str, node: int) -> bool:
-    """Whether there are any."""
+    """Whether there are any logs on disk."""
     return any(directory_of(namespace, node).glob("*.json"))

@@ -27,7 +27,7 @@ def signed(token: int) -> int:
 
 
 def add_body(rows: sqlite3.Connection, entry: NewEntry) -> int | None:
-    """Keep the data of an entry; their number."""
+    """Write the data of an entry as a body; the body's number."""
     return rows.execute("INSERT INTO bodies (data) VALUES (?)", (entry.data,)).lastrowid
 
 
@@ -48,7 +48,7 @@ def add_entries(rows: sqlite3.Connection, entries: Sequence[NewEntry], first: in
 
 
 def read_entries(rows: sqlite3.Connection, start: int, max_bytes: int, stop: int) -> list[Entry]:
-    """From the one that contains `start` to `stop`, up to so many bytes but at least one; none where it is gone."""
+    """Entries from that with `start` to `stop`, up to so many bytes but at least one; none where it is gone."""
     beginning = rows.execute("SELECT MAX(first) FROM entries WHERE first <= ?", (start,)).fetchone()[0]
     found: list[Entry] = []
     size = 0

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
+from typing_extensions import override
 
 
 @dataclass(frozen=True)
@@ -27,5 +28,6 @@ class Position:
         except msgspec.DecodeError as error:
             raise ValueError(f"{text[:80]!r} is no position: {error}") from None
 
+    @override
     def __str__(self) -> str:
         return msgspec.json.encode(dict(self.marks)).decode()

@@ -20,7 +20,7 @@ class RecentEntries:
         self._entries: list[Entry] = []
 
     def add(self, entry: Entry) -> None:
-        """It was appended behind the last one."""
+        """Append an entry that was appended to the log."""
         self._entries.append(entry)
         self._bytes += len(entry.data)
         while self._bytes > self._max_bytes:
@@ -31,7 +31,7 @@ class RecentEntries:
             self._forgotten = 0
 
     def clear(self) -> None:
-        """What comes next doesn't follow upon the last one here."""
+        """Forget all entries: what comes next doesn't follow upon the last one here."""
         self._entries.clear()
         self._bytes = self._forgotten = 0
 

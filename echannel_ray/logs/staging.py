@@ -24,7 +24,7 @@ def left(rows: sqlite3.Connection) -> tuple[int, list[str]]:
 
 
 def outcome(rows: sqlite3.Connection, write: str) -> Committed | str | None:
-    """Its range, "aborted", or None where it is neither."""
+    """The range that a write became, "aborted", or None where it is neither."""
     row = rows.execute("SELECT first, next FROM ledger WHERE write = ?", (write,)).fetchone()
     if row is None:
         return None

@@ -22,7 +22,7 @@ LEDGER_SECONDS: Final = 30 * 86400.0
 
 
 class Store:
-    """One per retained channel and node, in its concentrator. Any thread of the process that made it may use it.
+    """The log of one retained channel at one node. Any thread of the process that made it may use it.
 
     What a call has done when it returns survives the end of this process at any moment (not that of the machine:
     nothing waits for the disk). Files don't shrink: what was forgotten leaves room that is used again. Without a path
@@ -126,7 +126,7 @@ class Store:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the store was closed."""
         return self._closed
 
     def group(self, name: str) -> int | None:
@@ -205,7 +205,7 @@ class Store:
         return "committed" if isinstance(known, Committed) else known
 
     def end_leases(self, now: float) -> list[str]:
-        """Abort the writes whose lease has ended; which they are."""
+        """Abort the writes whose lease has ended; their names."""
         with self._transaction() as rows:
             ended = [write for (write,) in rows.execute("SELECT write FROM leases WHERE until < ?", (now,))]
             for write in ended:
@@ -258,14 +258,14 @@ class Store:
         return excess.is_all
 
     def close(self) -> None:
-        """End it; who waits is woken."""
+        """Close the store; who waits for entries is woken."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._database.close()
 
     def delete(self) -> None:
-        """Close it and remove its files."""
+        """Close the store and remove its files."""
         self.close()
         self._database.delete()
 

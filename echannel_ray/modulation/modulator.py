@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from typing_extensions import override
+
 
 class Modulator:
     """Works on events before anything crosses a wire; one replica in (or beside) each producer.
@@ -65,8 +67,8 @@ class Modulator:
 class FIFOModulator(Modulator):
     """Passes every event on, in order: the base of those that change or drop some."""
 
+    @override
     def enqueue(self, event: Any) -> None:
-        """See `Modulator`."""
         self.emit(event)
 
 

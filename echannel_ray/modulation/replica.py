@@ -50,7 +50,7 @@ class Replica:
         self.enqueue_one = modulator.enqueue
 
     def enqueue(self, events: Sequence[Any]) -> None:
-        """Have it see each of the events. `BrokenAt` where it raises: those behind that one have not been seen."""
+        """Have the modulator see each event. `BrokenAt` where it raises: those behind that one have not been seen."""
         enqueue = self.modulator.enqueue
         self.current = remaining = iter(events)
         try:
@@ -69,7 +69,7 @@ class Replica:
         return length_hint(current) if current is not None else 0
 
     def period(self) -> None:
-        """Its timer is due."""
+        """Run the modulator's period: its timer is due."""
         try:
             self.modulator.period()
         finally:
@@ -77,7 +77,7 @@ class Replica:
                 self._queue()
 
     def flush(self) -> None:
-        """Have it emit what it holds back."""
+        """Have the modulator emit what it holds back."""
         try:
             self.modulator.flush()
         finally:
@@ -95,7 +95,7 @@ class Replica:
         return taken
 
     def take(self) -> list[Any]:
-        """What it has emitted since the last time, if it keeps no queue."""
+        """Take what the modulator has emitted since the last time, if it keeps no queue."""
         taken = self.emitted[:]
         self.emitted.clear()
         return taken

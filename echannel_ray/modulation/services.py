@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 
 class Clock(Protocol):
     """The producer's clocks; offered everywhere."""
@@ -24,35 +26,35 @@ class Logger(Protocol):
     """Writes to the producer's log; offered everywhere."""
 
     def debug(self, message: str) -> None:
-        """For whoever looks for an error."""
+        """Write a message for whoever looks for an error."""
 
     def info(self, message: str) -> None:
-        """What is usual."""
+        """Write a message that tells what is usual."""
 
     def warning(self, message: str) -> None:
-        """What is not."""
+        """Write a message that tells what is not usual."""
 
     def error(self, message: str) -> None:
-        """What went wrong."""
+        """Write a message that tells what went wrong."""
 
 
 class ProducerInfo(Protocol):
-    """Which producer this is; offered everywhere."""
+    """Tells which producer the modulator works at; offered everywhere."""
 
     def name(self) -> str:
-        """As `Message.producer` names it."""
+        """The producer's name, as `Message.producer` has it."""
 
     def channel(self) -> str:
-        """The channel that it publishes on."""
+        """The channel that the producer publishes on."""
 
     def namespace(self) -> str:
         """The namespace of that channel."""
 
     def node_id(self) -> str:
-        """The Ray node that it is on, as 16 hex digits."""
+        """The Ray node that the producer is on, as 16 hex digits."""
 
     def pid(self) -> int:
-        """Its process."""
+        """The process that the producer is in."""
 
 
 def service_name(service: Any) -> str:
@@ -79,6 +81,7 @@ class Services(Mapping[Any, Any]):
     def __init__(self, names: Iterable[str], call: Call) -> None:
         self._proxies = {name: Proxy(name, call) for name in names}
 
+    @override
     def __getitem__(self, service: Any) -> Proxy:
         name = service_name(service)
         try:
@@ -86,9 +89,11 @@ class Services(Mapping[Any, Any]):
         except KeyError:
             raise KeyError(f"{name} was not asked for: name it in the modulator's `requires`") from None
 
+    @override
     def __iter__(self) -> Iterator[Any]:
         return iter(self._proxies)
 
+    @override
     def __len__(self) -> int:
         return len(self._proxies)
 
@@ -111,5 +116,6 @@ class Proxy:
 
         return call
 
+    @override
     def __repr__(self) -> str:
         return f"<service {self._name}>"

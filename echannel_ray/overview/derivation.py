@@ -22,7 +22,7 @@ class Branch(BaseModel):
 
     @property
     def total_saved_bytes(self) -> int:
-        """With those below."""
+        """The bytes that this modulator and those below it have saved."""
         return self.saved_bytes + sum(each.total_saved_bytes for each in self.derived)
 
 

@@ -22,7 +22,7 @@ class Group(BaseModel):
 
 
 class ChannelDetails(ChannelLine):
-    """One channel."""
+    """A channel in all detail."""
 
     namespace: str
     fields: dict[str, str] | None = None  # names and types; None is untyped

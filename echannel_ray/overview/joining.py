@@ -18,7 +18,7 @@ _PROBE_SECONDS = 5.0
 
 @contextmanager
 def running_ray(address: str | None) -> Iterator[None]:
-    """This process as a driver of the Ray at the address (else at RAY_ADDRESS, else on this machine)."""
+    """Have this process be a driver of the Ray at the address (else at RAY_ADDRESS, else on this machine)."""
     wanted = address or os.environ.get("RAY_ADDRESS") or "auto"
     _check(wanted)
     import ray

@@ -23,7 +23,7 @@ class Meter:
         self._now: dict[Hashable, tuple[float, float]] = {}
 
     def rate(self, key: Hashable, value: float, at: float) -> float | None:
-        """None where it is not known: seen for the first time, or less than it was."""
+        """The rate of a counter; None where it is not known: seen for the first time, or less than it was."""
         before = self._before.get(key)
         if before is None or (value < before[1] and at - before[0] > _PATIENCE_SECONDS):
             self._now[key] = (at, value)

@@ -25,7 +25,7 @@ class ChannelLine(ChannelStats):
 
 
 def read_status(namespace: str) -> Status:
-    """All parts of the namespace; where nobody has joined it, that is what the name server's `error` says."""
+    """The parts of the namespace; where nobody has joined it, that is what the name server's `error` says."""
     name = bootstrap.name_server_name(namespace)
     try:
         return status_of(ask_part(name, "status"))
@@ -49,7 +49,7 @@ def read_channels(namespace: str) -> list[ChannelLine]:
 
 
 def read_channel(namespace: str, channel: str) -> ChannelLine:
-    """One channel; an error that names others where there is none of this name."""
+    """The channel of this name; an error that names others where there is none."""
     return read_line(*find_channel(namespace, channel))
 
 
@@ -83,7 +83,7 @@ def _listed(channels: list[str]) -> str:
 
 
 def read_line(manager: str, definition: Definition) -> ChannelLine:
-    """One channel of a manager; `ChannelDeleted` where that was so a moment ago."""
+    """The channel as one line, from its manager; `ChannelDeleted` where there was one a moment ago."""
     wanted = GetChannelStats(definition.channel, definition.incarnation)
     counters: dict[str, Any] = ask_part(manager, "request", 0, 0, wanted)  # of no endpoint
     event_type = definition.type_schema["name"] if definition.type_schema else None

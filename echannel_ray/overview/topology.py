@@ -58,7 +58,7 @@ class Topology(BaseModel):
     edges: list[Edge] = Field(default_factory=list)
 
     def edges_of(self, channel: str) -> list[Edge]:
-        """Those of one channel: producers first."""
+        """The edges of one channel: producers first."""
         return [edge for edge in self.edges if edge.channel == channel]
 
 

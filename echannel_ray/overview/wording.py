@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def counted(number: int, what: str, plural: str = "s") -> str:
-    """`1 channel`, `2 channels`."""
+    """A number of things in words: `1 channel`, `2 channels`."""
     return f"{number:,} {what}{'' if number == 1 else plural}"

@@ -16,10 +16,10 @@ _LOOK_SECONDS: Final = 60.0
 
 
 class Certificate:
-    """One per page that speaks TLS. Connections that are open keep the certificate with which they began."""
+    """The certificate of one page. Connections that are open keep the certificate with which they began."""
 
     def __init__(self, chain: Path, key: Path | None) -> None:
-        """Read it; `EChannelError` if it can't be used."""
+        """Read the files; `EChannelError` if the certificate can't be used."""
         self._chain, self._key = chain, key
         self._seen = self._contents()
         self.context = self._loaded(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
@@ -38,7 +38,7 @@ class Certificate:
         return True
 
     async def stay(self) -> None:
-        """Renew it whenever it is another one, for ever."""
+        """Take up each renewed certificate, for ever."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
@@ -48,7 +48,7 @@ class Certificate:
                 logger.warning("%s; the former one stays in use", error)
 
     def _contents(self) -> list[bytes | None]:
-        """By content, not by time: Kubernetes exchanges a symbolic link above the files."""
+        """The contents of the files, and not their times: Kubernetes exchanges a symbolic link above them."""
         found: list[bytes | None] = []
         for path in (self._chain, self._key or self._chain):
             try:

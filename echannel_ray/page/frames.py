@@ -15,14 +15,14 @@ LENGTH_BYTES: Final = _LENGTH.size
 
 
 class Look(msgspec.Struct, tag=True):
-    """Read the namespace once."""
+    """A request to read the namespace once."""
 
     call: int
     afresh: bool = False  # there was a pause: what was counted before says nothing of rates
 
 
 class OpenTap(msgspec.Struct, tag=True):
-    """Send events of a channel as they come, until `CloseTap`."""
+    """A request to send events of a channel as they come, until `CloseTap`."""
 
     call: int
     channel: str
@@ -30,13 +30,13 @@ class OpenTap(msgspec.Struct, tag=True):
 
 
 class CloseTap(msgspec.Struct, tag=True):
-    """Enough."""
+    """The end of a tap."""
 
     call: int
 
 
 class Joined(msgspec.Struct, tag=True):
-    """It is in the cluster, and can be asked."""
+    """The first frame of the looking process: it is in the cluster, and can be asked."""
 
 
 class Seen(msgspec.Struct, tag=True):
@@ -47,7 +47,7 @@ class Seen(msgspec.Struct, tag=True):
 
 
 class Tapped(msgspec.Struct, tag=True):
-    """One event, or the news that the tap is open (without an event)."""
+    """An event, or the news that the tap is open (without an event)."""
 
     call: int
     producer: str = ""
@@ -58,7 +58,7 @@ class Tapped(msgspec.Struct, tag=True):
 
 
 class Failed(msgspec.Struct, tag=True):
-    """It can't be; of call 0, nothing can be."""
+    """The answer to a call that can't be served; with call 0, none can be."""
 
     call: int
     reason: str
@@ -72,24 +72,24 @@ _answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 
 
 def packed(message: Question | Answer) -> bytes:
-    """As it is sent."""
+    """The message as bytes, behind their length."""
     body = msgspec.json.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 def length_of(head: bytes) -> int:
-    """How many bytes follow the first four."""
+    """The length that these first four bytes of a message tell."""
     length: int = _LENGTH.unpack(head)[0]
     return length
 
 
 def question(body: bytes) -> Question:
-    """What the server asks."""
+    """The question that a message of the server has."""
     return _questions.decode(body)
 
 
 def answer(body: bytes) -> Answer:
-    """What it is told."""
+    """The answer that a message to the server has."""
     return _answers.decode(body)
 
 

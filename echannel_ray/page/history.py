@@ -28,7 +28,7 @@ class History:
         return len(self._of)
 
     def add(self, at: float, rows: Iterable[Row]) -> None:
-        """One more point for each channel that is there; those that have gone are forgotten."""
+        """Append a point for each channel that is there; those that have gone are forgotten."""
         present = set()
         for row in rows:
             present.add(row.channel)

@@ -25,7 +25,7 @@ _END = b""
 
 
 class Looker:
-    """One per server: answers its questions, each on a thread."""
+    """Answers the questions of the page's server, each on a thread; one per server."""
 
     def __init__(self, connection: socket.socket, namespace: str) -> None:
         self._connection = connection
@@ -36,7 +36,7 @@ class Looker:
         threading.Thread(target=self._write, name="looker-writer", daemon=True).start()
 
     def send(self, answer: frames.Answer) -> None:
-        """Send it, sooner or later."""
+        """Queue an answer."""
         self._outgoing.put(frames.packed(answer))
 
     def offer(self, answer: frames.Answer) -> bool:
@@ -48,7 +48,7 @@ class Looker:
         return True
 
     def serve(self) -> None:
-        """Until the server is gone."""
+        """Answer questions until the server is gone."""
         from echannel_ray.page.tapping import Taps  # which imports the public API
 
         taps = Taps(self._namespace, self.offer, self.send)
@@ -65,7 +65,7 @@ class Looker:
         taps.close_all()
 
     def say_last(self, answer: frames.Answer) -> None:
-        """Send this, and nothing after it."""
+        """Send this answer, and nothing after it."""
         self.send(answer)
         self._outgoing.put(_END)
         self._outgoing.join()
@@ -98,7 +98,7 @@ class Looker:
 
 
 def main(number: str, namespace: str, address: str | None = None) -> None:
-    """Join the Ray, and answer."""
+    """Join the Ray, and answer the server's questions."""
     looker = Looker(socket.socket(fileno=int(number)), namespace)
     try:
         with running_ray(address):

@@ -26,7 +26,7 @@ _MAX_WAITING: Final = 200  # events of one tap
 
 
 class Telescope:
-    """One per server. Whatever it is asked raises `Disconnected` while there is nobody to answer."""
+    """The looking process of one server. Whatever it is asked raises `Disconnected` while there is nobody to answer."""
 
     def __init__(self, namespace: str, address: str | None) -> None:
         self._command = [sys.executable, "-m", "echannel_ray.page.looker"]
@@ -40,11 +40,11 @@ class Telescope:
 
     @property
     def pid(self) -> int:
-        """Of the process that looks; 0 while there is none."""
+        """The id of the process that looks; 0 while there is none."""
         return self._process.pid if self._process is not None else 0
 
     async def run(self) -> None:
-        """Keep one running, until cancelled."""
+        """Keep a process running that looks, until cancelled."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
             joined = False
@@ -56,7 +56,7 @@ class Telescope:
             await asyncio.sleep(pause)
 
     async def look(self, afresh: bool) -> Picture:
-        """The namespace now."""
+        """A picture of the namespace now."""
         call = next(self._calls)
         with self._asked(call, frames.Look(call, afresh)) as answers:
             try:
@@ -84,7 +84,7 @@ class Telescope:
     # ---- the process ----
 
     async def _run_once(self) -> bool:
-        """One of them, until it ends; whether it had joined."""
+        """Run one process that looks, until it ends; whether it had joined."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(

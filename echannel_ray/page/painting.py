@@ -125,7 +125,7 @@ def _total(line: ChannelLine, everything: Sequence[ChannelStats]) -> ChannelStat
 
 
 def _sum(rates: Sequence[float | None]) -> float | None:
-    """Of the channel's own rate and those of what is derived, of which some may be new."""
+    """The sum of the channel's own rate and those of what is derived, of which some may be new."""
     return None if rates[0] is None else _rounded(sum(rate or 0.0 for rate in rates))
 
 

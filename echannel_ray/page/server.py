@@ -42,7 +42,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Page:
-    """One server."""
+    """The server of one live page."""
 
     def __init__(self, access: Access, telescope: Telescope, is_secure: bool = False) -> None:
         self._access = access
@@ -52,7 +52,7 @@ class Page:
         self._taps = 0
 
     def application(self) -> web.Application:
-        """For aiohttp to run."""
+        """The application that aiohttp runs."""
         app = web.Application(middlewares=[self._guard], client_max_size=4096)
         app.on_response_prepare.append(_add_headers)
         app.cleanup_ctx.append(self._running)

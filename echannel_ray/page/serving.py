@@ -23,7 +23,7 @@ from echannel_ray.page.server import Page
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was asked for on the command line."""
+    """The page that was asked for on the command line."""
 
     namespace: str
     address: str | None
@@ -78,7 +78,7 @@ async def _serve(wanted: Wanted, started: Callable[[str, bool], None]) -> int:
 
 
 def _ended() -> asyncio.Future[int]:
-    """Which signal has come."""
+    """A future of the signal that ends the server."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 

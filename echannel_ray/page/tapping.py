@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from typing_extensions import override
+
 import echannel_ray as ec
 from echannel_ray.modulators import AtMostRate
 from echannel_ray.overview.reading import read_status
@@ -28,7 +30,7 @@ class Taps:
         self._open: dict[int, ec.Subscription | None] = {}  # None while it is being opened
 
     def run(self, question: frames.OpenTap) -> None:
-        """A tap, from its beginning to its end; on a thread of its own."""
+        """Serve a tap, from its beginning to its end; on a thread of its own."""
         call = question.call
         with self._lock:
             self._open[call] = None
@@ -46,14 +48,14 @@ class Taps:
             self._ended(call)
 
     def close(self, call: int) -> None:
-        """End it."""
+        """End a tap."""
         with self._lock:
             subscription = self._open.pop(call, None)
         if subscription is not None:
             subscription.close()
 
     def close_all(self) -> None:
-        """End all."""
+        """End all taps."""
         for call in [*self._open]:
             self.close(call)
 
@@ -98,8 +100,9 @@ class _Shortened(reprlib.Repr):
         self.maxstring = 500
         self.maxother = _MAX_TEXT
 
+    @override
     def repr_instance(self, x: Any, level: int) -> str:
-        """Of an object that may have any `__repr__`."""
+        """The text of an object that may have any `__repr__`."""
         return _cut(super().repr_instance(x, level))
 
 

@@ -35,7 +35,7 @@ class Changes(msgspec.Struct):
 
 
 class Watch:
-    """One per server."""
+    """Looks at the namespace for all viewers of one server."""
 
     def __init__(self, look: Callable[[bool], Awaitable[Picture]]) -> None:
         self._look = look
@@ -47,7 +47,7 @@ class Watch:
         self.viewers = 0
 
     async def run(self) -> None:
-        """Look, again and again, until cancelled."""
+        """Look at the namespace again and again, until cancelled."""
         afresh = True
         while True:
             async with self._news:

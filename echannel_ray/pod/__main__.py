@@ -10,7 +10,7 @@ from echannel_ray.pod.running import drain, start
 
 
 def main() -> int:
-    """The exit code: the command's own, or 2 where there is none."""
+    """Run the pod's command; its exit code, or 2 where there is no command."""
     parser = argparse.ArgumentParser(prog="python -m echannel_ray.pod", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     starting = commands.add_parser("start", help="run Ray in this container, answer probes, drain the node at its end")

@@ -34,7 +34,7 @@ class ChannelPlan(BaseModel):
     retain: dict[str, Any] | None = None
 
     def make(self, namespace: str) -> None:
-        """Have it."""
+        """Create the channel, or open it where there is one."""
         from echannel_ray.event_channel import channel
 
         packing = None if self.packing is None else Packing(**self.packing)
@@ -58,7 +58,7 @@ class GatewayPlan(BaseModel):
     max_event_bytes: int | None = Field(None, gt=0)
 
     def open(self, session: Session) -> None:
-        """Have it, and write down what its clients need."""
+        """Open the gateway, and write down what its clients need."""
         # A pod is reached by the name of a Service, which is no address that it could listen on.
         endpoint = session.gateway(
             "0.0.0.0",
@@ -76,7 +76,7 @@ class GatewayPlan(BaseModel):
 
 
 class Plan(BaseModel):
-    """The file: JSON."""
+    """What the file asks for, which is JSON."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     namespace: str = "default"
@@ -129,7 +129,7 @@ def _imported(where: str) -> Any:
 
 
 def _write_privately(path: Path, text: str) -> None:
-    """All of it or nothing, and never readable by others."""
+    """Write a file, all of it or nothing, that others can never read."""
     beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text + "\n")

@@ -49,7 +49,7 @@ def command_of(arguments: Sequence[str]) -> list[str]:
 
 
 class Child:
-    """The command, once it runs."""
+    """The pod's command, once it runs."""
 
     def __init__(self, command: list[str]) -> None:
         """Start it. `SIGNALS` must be blocked in this process, and are not in the child."""

@@ -8,7 +8,7 @@ from echannel_ray.transport.door import SUFFIX
 
 
 def doors(directory: str) -> list[str]:
-    """Where the parts of this pod can be asked."""
+    """The doors at which the parts of this pod can be asked."""
     return sorted(entry.path for entry in os.scandir(directory) if entry.name.endswith(SUFFIX))
 
 

@@ -16,7 +16,7 @@ _ANSWER_SECONDS: Final = 5.0  # beyond what it may take
 
 
 class Drain:
-    """One per pod: whoever asks first begins it, and all get its outcome."""
+    """The draining of one pod's node: whoever asks first begins it, and all get its outcome."""
 
     def __init__(self, directory: str, seconds: float) -> None:
         self._directory = directory

@@ -20,7 +20,7 @@ _SERVING: Final = "serving"
 
 
 class Health:
-    """One per pod. It looks when it is asked, and not again for a second, however many ask."""
+    """The health of one pod. It looks when it is asked, and not again for a second, however many ask."""
 
     def __init__(self, directory: str, drain: Drain) -> None:
         self._directory = directory

@@ -9,16 +9,19 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.pod.health import Health
 from echannel_ray.pod.refusals import Refused
 from echannel_ray.pod.settings import PORT_VARIABLE
 
 
 class Probes:
-    """One per pod, on threads of its own."""
+    """The server for the probes of one pod, on threads of its own."""
 
     def __init__(self, host: str, port: int, health: Health) -> None:
         class Handler(_Handler):
+            @override
             def document(self) -> dict[str, Any]:
                 return health.document()
 
@@ -34,7 +37,7 @@ class Probes:
         threading.Thread(target=self._server.serve_forever, name="echannel-probes", daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -49,7 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
         raise NotImplementedError
 
     def do_GET(self) -> None:
-        """The name is `http.server`'s."""
+        """Answer a probe (`http.server` calls it by this name)."""
         path = self.path.partition("?")[0]
         if path == "/healthz":
             self._answer(HTTPStatus.OK, {"alive": True, "pid": os.getpid()})
@@ -68,5 +71,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in `http.server`
-        """Probes come every few seconds: nothing is said of them."""
+    @override
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing of probes, which come every few seconds."""

@@ -12,7 +12,7 @@ _LISTENING: Final = "0A"
 
 
 def descendants(pid: int) -> list[int]:
-    """All that this process has started, directly or not, zombies left out; the older before the younger."""
+    """The processes that this one has started, directly or not, zombies left out; the older before the younger."""
     children: dict[int, list[int]] = {}
     for each, parent, state in _all():
         if state not in "ZX":
@@ -44,7 +44,7 @@ def name(pid: int) -> str:
 
 
 def arguments(pid: int) -> list[str]:
-    """Its command line."""
+    """The command line of a process."""
     return _read(pid, "cmdline").split("\0")
 
 
@@ -56,7 +56,7 @@ def _read(pid: int, what: str) -> str:
 
 
 def listening_ports(pid: int) -> list[int]:
-    """The TCP ports at which it listens."""
+    """The TCP ports at which a process listens."""
     inodes = set()
     with contextlib.suppress(OSError):
         for descriptor in os.scandir(f"/proc/{pid}/fd"):

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class Refused(Exception):
-    """Somebody asked for what can't be; it says what to do instead."""
+    """Raised where somebody asked for what can't be; it says what to do instead."""

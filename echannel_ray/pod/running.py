@@ -86,7 +86,7 @@ def _remove_doors(here: str) -> None:
 
 
 def _supervise(child: Child, drain: Drain) -> None:
-    """Until the command has ended. The first signal to end is passed on when the node is drained, others at once."""
+    """Wait for the command's end. The first signal to end is passed on when the node is drained, others at once."""
     is_ending = False
     while child.exit_code is None:
         number = signal.sigwait(SIGNALS)

@@ -18,7 +18,7 @@ _DRAIN: Final = "ECHANNEL_DRAIN_SECONDS"
 
 
 class Settings(NamedTuple):
-    """Of the process that runs a pod, and of those that ask it something."""
+    """The settings of the process that runs a pod, and of those that ask it something."""
 
     host: str = "127.0.0.1"
     port: int = 8470
@@ -26,7 +26,7 @@ class Settings(NamedTuple):
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Settings:
-        """As the environment says."""
+        """The settings that the environment has."""
         default = cls()
         port = _number(environment, PORT_VARIABLE, default.port, 65535)
         if port != int(port):
@@ -49,7 +49,7 @@ def _number(environment: Mapping[str, str], name: str, default: float, most: flo
 
 
 def directory() -> str:
-    """Where the doors of this pod are; made where it is missing."""
+    """The directory of the doors of this pod; made where it is missing."""
     given = os.environ.get(DIRECTORY_VARIABLE)
     path = Path(given) if given else base_directory() / "pod"
     try:

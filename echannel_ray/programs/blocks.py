@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy
 import numpy.typing as npt
+from typing_extensions import override
 
 from echannel_ray.programs.copying import check_copy, copies
 from echannel_ray.programs.outputs import MISSING, first_values, program_outputs, zero_of
@@ -36,6 +37,7 @@ class Trapped(Exception):
         super().__init__(index, trap, done)
         self.index, self.trap, self.done = index, trap, done
 
+    @override
     def __str__(self) -> str:
         return f"record {self.index}: {self.trap}"
 
@@ -48,7 +50,7 @@ class Source(NamedTuple):
     default: Any
 
     def column(self, block: Array, itemsize: int, count: int) -> Array:
-        """Its values in all records, widened; NULs at the end of texts stay."""
+        """The leaf's values in all records, widened; NULs at the end of texts stay."""
         if self.place is None:
             dtype = _WIDE.get(self.leaf.type)
             value = numpy.array(self.default, dtype)
@@ -138,7 +140,7 @@ def first_value(record: Record, path: Path) -> Any:
 
 
 def copiers(program: Program, layout: Layout, output: Layout | None) -> dict[Copy, Copier]:
-    """Those of all that a program copies."""
+    """The copiers of all fields that a program copies whole."""
     if output is None:
         return {}
     return {copy: Copier(program.input, layout, output, copy.source, copy.target) for copy in copies(program.body)}
@@ -160,7 +162,7 @@ class Copier:
             self._pairs.append((found, into, default_at(record, below)))
 
     def copy(self, block: Array, rows: Array, out: Array, out_rows: Array, counts: tuple[int, int]) -> None:
-        """From these records of the block to those of the output."""
+        """Copy the field from these records of the block to those of the output."""
         for found, into, default in self._pairs:
             target = view(out, into, self._sizes[1], counts[1])
             if found is None:

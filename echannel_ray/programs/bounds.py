@@ -41,7 +41,7 @@ class Interval(NamedTuple):
         return self.low >= MIN_INT and self.high <= MAX_INT
 
     def lies_within(self, low: int, high: int) -> bool:
-        """Whether none of them is outside of what is given."""
+        """Whether all of its numbers are from `low` to `high`."""
         return self.low >= low and self.high <= high
 
 
@@ -63,7 +63,7 @@ class Bounds:
         return self._of(expression, _MAX_DEPTH)
 
     def exact(self, expression: Expression) -> Interval:
-        """The same before it wraps around: it `fits` where it doesn't have to."""
+        """The interval of an expression before it wraps around: it `fits` where it doesn't have to."""
         return self._exact(expression, _MAX_DEPTH)
 
     def _of(self, expression: Expression, depth: int) -> Interval:
@@ -102,7 +102,7 @@ class Bounds:
         return ANY
 
     def may_trap(self, expression: Expression) -> bool:
-        """Whether working it out may have no result."""
+        """Whether working out an expression may have no result."""
         match expression:
             case Load(_, leaf, indices):
                 return not self.in_range(indices, leaf.shape) or any(map(self.may_trap, indices))

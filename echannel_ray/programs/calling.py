@@ -22,7 +22,7 @@ NAMES: Final = frozenset({*_CONVERSIONS, *_BY_TYPE, *_OF_FLOATS, "len", "range"}
 
 
 def called(checker: Checker, node: ast.Call) -> Expression:
-    """The expression of a call."""
+    """The expression that a call stands for."""
     where, name = checker.where(node), _name_of(checker, node.func)
     if node.keywords:
         raise Refused(f"{name} takes no arguments by name", checker.where(node.keywords[0]))

@@ -79,11 +79,11 @@ class Checker:
         return check(node)
 
     def where(self, node: ast.expr | ast.stmt | ast.keyword) -> Where:
-        """Where a node stands."""
+        """The place of a node in the text."""
         return self._places.of(node)
 
     def truth(self, node: ast.expr) -> Expression:
-        """The same as a truth value."""
+        """The expression that a node stands for, as a truth value."""
         return operations.truth(self.of(node), self.where(node))
 
     def index(self, node: ast.expr, length: int | None, name: str) -> Expression:
@@ -114,7 +114,7 @@ class Checker:
         return None
 
     def load(self, place: Place, where: Where) -> Load:
-        """What a place holds."""
+        """The value that a place holds."""
         if place.is_output:
             raise Refused("the output can only be set: put the value into a variable, and that into the output", where)
         if place.pending:
@@ -129,7 +129,7 @@ class Checker:
         return Load(leaf.type, leaf, place.indices, where)
 
     def reusable(self, value: Expression, where: Where) -> Expression:
-        """The same for use in several places: worked out once."""
+        """The expression for use in several places: worked out once."""
         match value:
             case Const() | Local() | Param() | Static(index=None) | Length():
                 return value

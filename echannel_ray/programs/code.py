@@ -23,14 +23,14 @@ class Code(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, data: bytes) -> Code:
-        """What was shipped; `ModulatorRefused` where it is no E-code."""
+        """The code that was shipped; `ModulatorRefused` where it is no E-code."""
         try:
             return _decode(data)
         except msgspec.DecodeError as error:
             raise ModulatorRefused(f"what was shipped is no E-code: {error}", reason="malformed") from None
 
     def as_bytes(self) -> bytes:
-        """What `of` reads."""
+        """The code as the bytes that `of` reads."""
         return _encode(self)
 
     def check(self) -> Program:

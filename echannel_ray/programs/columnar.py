@@ -64,14 +64,14 @@ class Columnar:
             self._places = {leaf: place_of_leaf(output, leaf) for leaf in program_outputs(program.output)}
 
     def select(self, block: Block, count: int) -> bytes:
-        """Which records pass."""
+        """A byte for each record of a block: 1 passes, 0 does not."""
         mask, _, trap = self._run(block, count)
         if trap is not None:
             raise Trapped(len(mask), trap, mask.tobytes())
         return mask.tobytes()
 
     def transform(self, block: Block, count: int) -> tuple[bytes, bytes]:
-        """The outputs of those that pass."""
+        """The outputs of the records that pass, one after the other, and which those are."""
         assert self._output is not None
         mask, out, trap = self._run(block, count)
         rows = out.reshape(count, self._output.itemsize)[: len(mask)]
@@ -92,24 +92,24 @@ class Columnar:
         return run.result[: first[0]], out, _raised(first[1])
 
     def columns(self, block: Array, count: int) -> dict[Leaf, Array]:
-        """What the program reads."""
+        """The columns of a block that the program reads."""
         return {each.leaf: each.column(block, self._layout.itemsize, count) for each in self._sources}
 
     def place(self, leaf: Leaf, out: Array, count: int) -> Array | None:
-        """Where the outputs have a leaf."""
+        """The column of a leaf in the outputs; None where they have none."""
         place = self._places[leaf]
         assert self._output is not None
         return None if place is None else view(out, place, self._output.itemsize, count)
 
     def copy(self, copy: Copy, block: Array, out: Array, rows: Array) -> None:
-        """Copy a field of these records."""
+        """Copy a field of these records to the outputs."""
         assert self._output is not None
         count = len(out) // self._output.itemsize
         self._copiers[copy].copy(block, rows, out, rows, (count, count))
 
 
 class _Run:
-    """One call: `result` is filled as records come to their end."""
+    """One call of a program: `result` is filled as records come to their end."""
 
     def __init__(self, form: Columnar, block: Array, out: Array, count: int) -> None:
         self._form, self._block, self._out, self._count = form, block, out, count

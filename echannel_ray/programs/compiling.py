@@ -37,7 +37,7 @@ class Request:
 
 
 def request(program: Program, layout: Layout, output: Layout | None, template: bytes) -> Request:
-    """Have it compiled in the background, unless nobody holds the request any more when its turn comes."""
+    """Have a program compiled in the background, unless nobody holds the request any more when its turn comes."""
     asked = Request(program, layout, output, template)
     _compiler().jobs.put(weakref.ref(asked))
     return asked
@@ -110,7 +110,7 @@ _current: list[_Compiler] = []
 
 
 def _compiler() -> _Compiler:
-    """That of this process: a fork has no threads."""
+    """The compiler of this process: a fork has no threads, and makes its own."""
     with _lock:
         if not _current or _current[0].process != os.getpid():
             _current[:] = [_Compiler()]

@@ -30,7 +30,7 @@ def copy_field(emitter: Emitter, record: Record, source: tuple[Layout, Path], ta
 
 
 def copies(block: Block) -> Iterator[Copy]:
-    """All that stand in these statements; none stands in a loop."""
+    """The copies that stand in these statements; none stands in a loop."""
     for statement in block:
         match statement:
             case Copy():

@@ -30,7 +30,7 @@ class Module:
         self.traps: list[Callable[[bytes], Any]] = []  # each raises its `Trap`, given the number that was wrong
 
     def constant(self, data: bytes) -> str:
-        """The name of a constant of these bytes."""
+        """Add these bytes as a constant; its name."""
         name = f"@constant{len(self.globals)}"
         text = "".join(f"\\{byte:02x}" for byte in data)
         value = f'c"{text}"' if any(data) else "zeroinitializer"
@@ -51,34 +51,34 @@ class Emitter:
     # ---- text
 
     def put(self, text: str) -> str:
-        """Name the value of an instruction."""
+        """Write an instruction; the name of its value."""
         self._names += 1
         self.lines.append(f"  %v{self._names} = {text}")
         return f"%v{self._names}"
 
     def do(self, text: str) -> None:
-        """An instruction without a value."""
+        """Write an instruction without a value."""
         self.lines.append(f"  {text}")
 
     def new_label(self) -> str:
-        """A label that nobody has."""
+        """A label that no block has."""
         self._names += 1
         return f"b{self._names}"
 
     def label(self, label: str) -> None:
-        """Begin a block."""
+        """Begin a block with this label."""
         self.lines.append(f"{label}:")
 
     def go(self, label: str) -> None:
-        """End the block: go on there."""
+        """End the block by a jump to another."""
         self.do(f"br label %{label}")
 
     def branch(self, condition: str, then: str, otherwise: str) -> None:
-        """End the block: go on here or there."""
+        """End the block by a jump to one of two others."""
         self.do(f"br i1 {condition}, label %{then}, label %{otherwise}")
 
     def allocate(self, ir_type: str) -> str:
-        """A place of the function's own; LLVM makes a register of it."""
+        """A new place of the function's own; LLVM makes a register of it."""
         self._names += 1
         self.allocations.append(f"  %v{self._names} = alloca {ir_type}")
         return f"%v{self._names}"
@@ -106,7 +106,7 @@ class Emitter:
         return ["entry:", *self.allocations, "  br label %start", "start:", *self.lines, *self._traps]
 
     def repeat(self, count: int, body: Callable[[str], None]) -> None:
-        """A loop; `body` writes one turn, given its number."""
+        """Write a loop; `body` writes one turn, given its number."""
         turn, head, end = self.allocate("i64"), self.new_label(), self.new_label()
         self.do(f"store i64 0, ptr {turn}")
         self.go(head)
@@ -132,7 +132,7 @@ class Emitter:
         return self.put(f"zext i1 {value} to i64")
 
     def load(self, pointer: str, place: Place, type_: Type) -> str:
-        """A scalar that lies there, widened."""
+        """Write the load of a scalar from memory, widened; its name."""
         size, kind = place.dtype.itemsize, place.dtype.kind
         raw = self.put(f"load i{8 * size}, ptr {pointer}, align 1")
         if place.is_foreign:
@@ -149,7 +149,7 @@ class Emitter:
         return self.convert(raw, Type.UNSIGNED if kind == "u" else Type.INT, type_)
 
     def store(self, value: str, type_: Type, pointer: str, place: Place) -> None:
-        """Put a scalar there, narrowed."""
+        """Write the store of a scalar to memory, narrowed."""
         size, kind = place.dtype.itemsize, place.dtype.kind
         if kind == "b":
             raw = self.put(f"zext i1 {self.convert(value, type_, Type.BOOL)} to i8")
@@ -164,11 +164,11 @@ class Emitter:
         self.do(f"store i{8 * size} {raw}, ptr {pointer}, align 1")
 
     def move(self, source: str, target: str, size: int) -> None:
-        """Copy so many bytes: 1, 2, 4 or 8."""
+        """Write the copy of so many bytes: 1, 2, 4 or 8."""
         self.do(f"store i{8 * size} {self.put(f'load i{8 * size}, ptr {source}, align 1')}, ptr {target}, align 1")
 
     def move_swapped(self, source: str, target: str, size: int) -> None:
-        """The same, in the other order."""
+        """Write the copy of so many bytes, in the other order."""
         loaded = self.put(f"load i{8 * size}, ptr {source}, align 1")
         swapped = self.put(f"call i{8 * size} @llvm.bswap.i{8 * size}(i{8 * size} {loaded})")
         self.do(f"store i{8 * size} {swapped}, ptr {target}, align 1")
@@ -194,7 +194,7 @@ class Emitter:
         return self.bits_with_one_nan(value, size)
 
     def shifted(self, base: str, offset: int, moves: list[tuple[str, int]] | None = None) -> str:
-        """A pointer so many bytes on, and by indices times strides."""
+        """Write the pointer that is so many bytes on, and by indices times strides; its name."""
         pointer = base if offset == 0 else self.put(f"getelementptr i8, ptr {base}, i64 {offset}")
         for index, stride in moves or ():
             distance = index if stride == 1 else self.put(f"mul i64 {index}, {stride}")

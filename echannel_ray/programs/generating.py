@@ -51,7 +51,7 @@ class Expressions:
         self._depth = 0
 
     def named(self, value: Any) -> str:
-        """A name for a value."""
+        """A new name, by which the source has this value."""
         name = f"k{len(self.names)}"
         self.names[name] = value
         return name

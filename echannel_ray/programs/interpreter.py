@@ -32,7 +32,7 @@ from echannel_ray.schemas.schema import Record
 
 
 class Interpreted:
-    """One replica of a program: `statics` are its static variables, arrays as lists."""
+    """The interpreter of one replica: `statics` are its program's static variables, arrays as lists."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -61,7 +61,7 @@ class Interpreted:
             raise
 
     def run_event(self, event: Any, params: Sequence[Any] = ()) -> Result:
-        """The same of an object whose attributes are the fields."""
+        """Run the program for an object whose attributes are the fields."""
         try:
             passes, values = self._run(self._read(event), params, self.statics)
         except Trap:

@@ -52,14 +52,14 @@ class Loops:
         return len(self._left)
 
     def left(self, where: Where, word: str) -> None:
-        """`break` or `continue`: nothing gets to what follows."""
+        """Note a `break` or `continue`: nothing gets to what follows."""
         if not self._left:
             raise Refused(f"`{word}` stands in loops only", where)
         self._left[-1].append(self._checked.scope.set_here)
         self._checked.scope.set_here = None
 
     def of(self, node: ast.For) -> list[Statement]:
-        """A loop."""
+        """The statement that a loop of the text stands for."""
         checker = self._checked.checker
         if node.orelse:
             raise Refused(

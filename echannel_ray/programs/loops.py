@@ -11,7 +11,7 @@ _MAX_COPIED_BYTES: Final = 256
 
 
 def pack_functions(layout: Layout, output: Layout | None, template: str) -> list[str]:
-    """Those of a filter, or that of a transformation."""
+    """The functions over packs of a filter, or those of a transformation."""
     if output is None:
         return [_SELECT % layout.itemsize, _survivors(layout.itemsize)]
     return [_transform(layout.itemsize, output.itemsize, template)]
@@ -47,7 +47,7 @@ trapped:
 
 
 def _survivors(itemsize: int) -> str:
-    """Nothing is copied as long as all pass: then the block itself is what survives."""
+    """The function that picks the records that pass. It copies nothing while all do: then the block itself survives."""
     return f"""
 define i64 @survivors(ptr noalias readonly %data, i64 %count, ptr noalias %state,
                      ptr noalias %out, ptr noalias %passed) {{

@@ -70,7 +70,7 @@ def has_single() -> bool:
 
 
 class _Statements:
-    """Writes `@one`."""
+    """Writes the body of the function `@one`, which sees one event."""
 
     def __init__(self, module: Module, program: Program, layout: Layout, output: Layout | None) -> None:
         self._emitter = Emitter(module)
@@ -81,7 +81,7 @@ class _Statements:
         self._loops: list[tuple[str, str]] = []  # where `continue` and `break` lead
 
     def function(self) -> list[str]:
-        """The lines of its body."""
+        """The lines of the body."""
         if self._block(self._program.body):
             self._emitter.do("unreachable")
         return self._emitter.text()

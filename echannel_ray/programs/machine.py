@@ -19,7 +19,7 @@ _new_bytes: Final[Callable[[None, int], bytes]] = ctypes.PYFUNCTYPE(
 
 
 class Machine:
-    """One replica, for records of one layout."""
+    """The machine code of one replica, for records of one layout."""
 
     def __init__(self, program: Program, layout: Layout, output: Layout | None, code: Code) -> None:
         self._program, self._code = program, code
@@ -33,7 +33,7 @@ class Machine:
         self._mask: Callable[[bytes], bytes] | None = code.function("mask", self.state, aside)
 
     def select(self, block: Block, count: int) -> bytes:
-        """Which records pass."""
+        """A byte for each record of a block: 1 passes, 0 does not."""
         if (
             self._mask is not None
             and type(block) is bytes
@@ -64,7 +64,7 @@ class Machine:
         return done
 
     def transform(self, block: Block, count: int) -> tuple[bytes, bytes]:
-        """The outputs of those that pass."""
+        """The outputs of the records that pass, one after the other, and which those are."""
         data, _keep = self._address(block, count)
         mask, out = _new_bytes(None, count), _new_bytes(None, count * self._output_size)
         addresses = (id(out) + BYTES_CONTENT_AT, self._passed_at, id(mask) + BYTES_CONTENT_AT)
@@ -75,7 +75,7 @@ class Machine:
         return outputs, mask
 
     def _address(self, block: Block, count: int) -> tuple[int, Any]:
-        """Where the block is, with what keeps it there."""
+        """The address of the block, with what keeps it there."""
         size = count * self._itemsize
         if type(block) is bytes and len(block) >= size:
             return id(block) + BYTES_CONTENT_AT, block

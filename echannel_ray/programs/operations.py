@@ -45,7 +45,7 @@ def whole(value: int, where: Where) -> Const:
 
 
 def number(value: Expression, where: Where) -> Expression:
-    """The same, if it is one that arithmetic takes."""
+    """The expression, checked to be one that arithmetic takes."""
     if value.type is Type.UNSIGNED:
         raise Refused("an unsigned number of 64 bits can only be compared: write int(…) or float(…) around it", where)
     if value.type in _TEXTS:
@@ -54,7 +54,7 @@ def number(value: Expression, where: Where) -> Expression:
 
 
 def converted(value: Expression, type_: Type, where: Where) -> Expression:
-    """A number as one of another type."""
+    """A number, converted to another type."""
     if value.type is type_:
         return value
     if isinstance(value, Const) and isinstance(value.value, bool | int):

@@ -133,7 +133,7 @@ def _dtype(field: LaidOut) -> numpy.dtype[Any]:
 
 
 def strides_of(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Those of an array whose items lie one behind the other."""
+    """The strides of an array whose items lie one behind the other."""
     strides: tuple[int, ...] = ()
     for length in reversed(shape):
         strides = (itemsize, *strides)
@@ -157,7 +157,7 @@ def default_at(record: Record, path: tuple[str, ...]) -> Any:
 
 
 def _entered(value: Any, path: tuple[str, ...]) -> Any:
-    """What names lead to, in each item of an array."""
+    """The value that names lead to, in each item of an array."""
     if not path:
         return value
     if isinstance(value, list | tuple):

@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
+from typing_extensions import override
+
 from echannel_ray.schemas.schema import Record
 
 
@@ -59,6 +61,7 @@ class Trap(Exception):
         self.reason = reason
         self.where = where
 
+    @override
     def __str__(self) -> str:
         return f"{self.reason} (line {self.where.line}, column {self.where.column})"
 
@@ -297,7 +300,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class If:
-    """One of two blocks."""
+    """A condition, and the block for each outcome."""
 
     condition: Expression
     then: Block

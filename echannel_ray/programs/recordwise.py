@@ -17,7 +17,7 @@ from echannel_ray.schemas.schema import Layout
 
 
 class Recordwise:
-    """One replica, for records of one layout."""
+    """The interpreted form of one replica, for records of one layout."""
 
     def __init__(self, program: Program, layout: Layout, output: Layout | None) -> None:
         self.program, self._layout, self._output = program, layout, output
@@ -31,21 +31,21 @@ class Recordwise:
         self._copiers = copiers(program, layout, output)
 
     def passes(self, record: Block) -> bool:
-        """One event alone."""
+        """Whether one event alone passes."""
         mask, _, trap = self._run(record, 1)
         if trap is not None:
             raise Trapped(0, trap, b"")
         return bool(mask[0])
 
     def select(self, block: Block, count: int) -> bytes:
-        """Which records pass."""
+        """A byte for each record of a block: 1 passes, 0 does not."""
         mask, _, trap = self._run(block, count)
         if trap is not None:
             raise Trapped(len(mask), trap, bytes(mask))
         return bytes(mask)
 
     def transform(self, block: Block, count: int) -> tuple[bytes, bytes]:
-        """The outputs of those that pass."""
+        """The outputs of the records that pass, one after the other, and which those are."""
         mask, values, trap = self._run(block, count)
         done = (self._assembled(block, count, mask, values), bytes(mask))
         if trap is not None:

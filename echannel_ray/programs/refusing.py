@@ -14,7 +14,7 @@ _KEPT: Final = 64 * 1024
 
 
 class Refused(Exception):
-    """A text is no program; `reason` says why, and what to do."""
+    """Raised where a text is no program; `reason` says why, and what to do."""
 
     def __init__(self, reason: str, where: Where) -> None:
         super().__init__(reason, where)

@@ -106,7 +106,7 @@ class _Level:
         self.best = 0
 
     def end(self) -> int:
-        """Begin anew; how deep it was so far."""
+        """Begin the level anew; how deep it was so far."""
         self.best = max(self.best, self.chain + self.inside)
         self.chain = self.inside = 0
         return self.best + self.choices

@@ -47,12 +47,12 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As errors name it."""
+        """The name of the place, as errors have it."""
         return ".".join(self.path) or ("the output" if self.is_output else "the event")
 
 
 def entered(place: Place, type_: Any) -> Place:
-    """The same place where a field's own type is not looked into yet: arrays of it are pending."""
+    """The place where a field's own type is not looked into yet: arrays of it are pending."""
     shape = place.shape
     while isinstance(type_, Array | List):
         shape += type_.shape if isinstance(type_, Array) else (None,)
@@ -75,7 +75,7 @@ def _leaf(path: tuple[str, ...], shape: tuple[int | None, ...], type_: Any) -> L
 
 @dataclass
 class Scope:
-    """All that a program has named so far."""
+    """Everything that a program has named so far."""
 
     record: Record
     output: Record | None
@@ -104,7 +104,7 @@ class Scope:
         return self.set_here is None or slot in self.set_here
 
     def give_value(self, slot: int | tuple[str, ...]) -> None:
-        """From here on it has one."""
+        """Note that a variable has a value from here on."""
         if self.set_here is not None:
             self.set_here |= {slot}
 
@@ -141,7 +141,7 @@ class Scope:
         return self.params.setdefault(name, Param(type_, len(self.params)))
 
     def unknown(self, name: str, where: Where) -> Refused:
-        """What to say of a name that stands for nothing."""
+        """The error for a name that stands for nothing."""
         known = [*self.slots, *self.statics]
         known += self.record.names if self.names.has_bare_fields else [self.names.event, self.names.output]
         hint = closest(name, filter(None, known))
@@ -155,7 +155,7 @@ class Scope:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Those that are read, in order."""
+        """The parameters that are read, in order."""
         return tuple(Parameter(name, param.type) for name, param in self.params.items())
 
 

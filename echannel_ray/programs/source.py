@@ -31,7 +31,7 @@ class Source(NamedTuple):
 
 
 def name_of(source: Source) -> str:
-    """By what people know a program: the beginning of its text."""
+    """The name by which people know a program: the beginning of its text."""
     text = " ".join(source.text.split())
     return text if len(text) <= _NAME_LENGTH else f"{text[: _NAME_LENGTH - 1]}…"
 
@@ -96,12 +96,12 @@ def _names(name: str, arguments: ast.arguments) -> Names:
 
 
 def _from(text: str, program: FunctionType, first: ast.expr | ast.stmt, body: str) -> str:
-    """The body, at the line of the function where it begins."""
+    """The body of a function, at the line where it begins."""
     return "\n" * (first.lineno - program.__code__.co_firstlineno) + body
 
 
 def _block(text: str, nodes: list[ast.stmt]) -> str:
-    """Statements without the indentation that they have in common."""
+    """The statements without the indentation that they have in common."""
     first, last = nodes[0], nodes[-1]
     assert last.end_lineno is not None
     lines = text.split("\n")[first.lineno - 1 : last.end_lineno]

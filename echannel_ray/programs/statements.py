@@ -157,7 +157,7 @@ class Checked:
         return [Return(passes)]
 
     def _require(self, record: Record, path: tuple[str, ...], where: Where) -> None:
-        """Each field has a value here, or one that it has of itself."""
+        """Refuse where a field has no value here and none that it has of itself."""
         for field in record.fields:
             here = (*path, field.name)
             if field.is_optional or zero_of(field) is not MISSING or self.scope.has_value(here):

@@ -31,17 +31,17 @@ Value = bool | int | float | str
 
 
 def param_at(slot: int) -> int:
-    """Where a parameter is."""
+    """The offset of a parameter in the state."""
     return _PARAMS_AT + 16 * slot
 
 
 def static_at(program: Program, slot: int) -> int:
-    """Where a static variable begins."""
+    """The offset at which a static variable begins in the state."""
     return param_at(len(program.params)) + 8 * sum(max(each.length, 1) for each in program.statics[:slot])
 
 
 def initial_statics(program: Program) -> list[Value | list[Value]]:
-    """What static variables are at first."""
+    """The values of static variables at first."""
     return [[each.initial] * each.length if each.length else each.initial for each in program.statics]
 
 
@@ -60,21 +60,21 @@ class State:
         self._statics = struct.Struct("=" + "".join(map(_codes, program.statics)))
 
     def set_address(self, at: int, address: int) -> None:
-        """Put an address there."""
+        """Put an address into the state."""
         ctypes.memmove(self.address + at, struct.pack("=Q", address), 8)
 
     @property
     def status(self) -> int:
-        """How the last event ended that was run alone."""
+        """The status of the event that was run alone last."""
         return int(struct.unpack("=q", ctypes.string_at(self.address + STATUS_AT, 8))[0])
 
     @property
     def detail(self) -> bytes:
-        """The number that was wrong."""
+        """The number that was wrong in the last trap."""
         return ctypes.string_at(self.address + DETAIL_AT, 8)
 
     def set_params(self, values: Sequence[Value]) -> None:
-        """Parameters, in the program's order."""
+        """Set the parameters, in the program's order."""
         texts: list[bytes] = []
         packed = b""
         for parameter, value in zip(self._program.params, values, strict=True):
@@ -88,7 +88,7 @@ class State:
 
     @property
     def statics(self) -> list[Value | list[Value]]:
-        """Static variables, in the program's order; lists for arrays."""
+        """The static variables, in the program's order; lists for arrays."""
         flat = iter(self._statics.unpack(ctypes.string_at(self.address + self._statics_at, self._statics.size)))
         values: list[Value | list[Value]] = []
         for each in self._program.statics:

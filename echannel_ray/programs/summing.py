@@ -44,7 +44,7 @@ class _Parted:
         self._count = 0
 
     def block(self, block: Block) -> Block:
-        """The statements anew."""
+        """The statements, with the sums in them in parts."""
         made: list[Statement] = []
         for statement in block:
             if isinstance(statement, If):

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import msgspec
+from typing_extensions import override
 
 
 class Record(dict[str, Any]):
@@ -18,21 +19,26 @@ class Record(dict[str, Any]):
         except KeyError:
             raise AttributeError(f"a record has no field {name!r}: it has {', '.join(self) or 'none'}") from None
 
+    @override
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
 
+    @override
     def __delattr__(self, name: str) -> None:
         try:
             del self[name]
         except KeyError:
             raise AttributeError(f"a record has no field {name!r}") from None
 
+    @override
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self]
 
+    @override
     def __repr__(self) -> str:
         return f"Record({', '.join(f'{name}={value!r}' for name, value in self.items())})"
 
+    @override
     def __reduce__(self) -> tuple[Any, ...]:
         # The default would look for `__getstate__` and the like among the fields.
         return Record, (dict(self),)

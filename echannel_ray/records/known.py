@@ -13,7 +13,7 @@ _formats: dict[int, Format] = {}  # a token stands for one format for good, so n
 
 
 def learn(format: Format) -> int:  # noqa: A002
-    """Know this format; its token."""
+    """Keep this format at hand; its token."""
     token = format.token
     _formats.setdefault(token, format)
     return token

@@ -277,7 +277,7 @@ def _source_end(leaf: _Step) -> int:
 
 
 def _merged(run: list[_Step]) -> list[_Step]:
-    """One step for all, unless they are so few that NumPy is faster with each by itself."""
+    """A single step for all, unless they are so few that NumPy is faster with each by itself."""
     import numpy as np
 
     first = run[0]

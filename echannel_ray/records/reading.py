@@ -132,7 +132,7 @@ def _checked(make: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _of_arrays(arrays: NumpyColumns, format: Format) -> _Plan:  # noqa: A002
-    """For a dtype: events are the elements of the arrays that blocks become."""
+    """The plan for a dtype: events are the elements of the arrays that blocks become."""
 
     def read_one(payload: Block) -> Any:
         return arrays.of_payloads(format, (payload,))[0]

@@ -32,7 +32,7 @@ class Unfit(Exception):
         self.path = path
 
     def inside(self, path: str) -> Unfit:
-        """The same, seen from further out."""
+        """The same misfit, seen from further out."""
         dot = "." if self.path and self.path[0] != "[" else ""
         return Unfit(self.needed, self.value, f"{path}{dot}{self.path}")
 

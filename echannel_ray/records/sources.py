@@ -53,7 +53,7 @@ def part_of_block(format: Format, block: Block, count: int, start: int, stop: in
 
 
 def travelling_part(format: Format, block: Block, count: int, start: int, stop: int) -> bytes:  # noqa: A002
-    """The same, as bytes that travel."""
+    """A part of a block as bytes that travel."""
     part = part_of_block(format, block, count, start, stop)
     return bytes(part.serialize() if format.encoding == schema.ARROW else part)
 

@@ -11,7 +11,7 @@ from echannel_ray.schemas.schema import Format
 
 
 class UntypedReader:
-    """As a `Reader`, for a channel that any event may come on: what is no record stays as it is."""
+    """Reads events for a channel that any may come on, as a `Reader` does: what is no record stays as it is."""
 
     def __init__(self, batches: str | None = None) -> None:
         self.batches = batches
@@ -24,19 +24,19 @@ class UntypedReader:
         return reader
 
     def events(self, format: Format, payloads: Sequence[bytes]) -> list[Any]:  # noqa: A002
-        """See `Reader`."""
+        """An event of each payload; a record where the format has one."""
         return self._reader(format).events(format, payloads)
 
     def rows(self, format: Format, block: Block, count: int) -> list[Any]:  # noqa: A002
-        """See `Reader`."""
+        """An event of each record of a block."""
         return self._reader(format).rows(format, block, count)
 
     def batch(self, format: Format, payloads: Sequence[bytes]) -> Any:  # noqa: A002
-        """See `Reader`."""
+        """One array or record batch of payloads of a record each."""
         return self._reader(format).batch(format, payloads)
 
     def batch_of_block(self, format: Format, block: Block, count: int) -> Any:  # noqa: A002
-        """See `Reader`."""
+        """One array or record batch of a block."""
         return self._reader(format).batch_of_block(format, block, count)
 
     def is_target(self, event: Any) -> bool:
@@ -44,5 +44,5 @@ class UntypedReader:
         return True
 
     def of_mapping(self, fields: Mapping[str, Any]) -> Any:
-        """See `Reader`; never called, since every event is a target."""
+        """Never called, since every event is a target."""
         return fields

@@ -91,7 +91,7 @@ def _bytes(type_: schema.Bytes) -> Any:
 
 
 def _hashable(type_: schema.Type) -> Any:
-    """As a key: sequences are tuples."""
+    """The Python type for this type where it is a key: sequences are tuples."""
     match type_:
         case schema.List() | schema.Set() | schema.Array():
             return tuple[_hashable(type_.item), ...]  # type: ignore[misc]

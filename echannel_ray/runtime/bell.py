@@ -7,7 +7,7 @@ import threading
 
 
 class Bell:
-    """One per endpoint; all of it is used under the endpoint's lock."""
+    """Rung when somebody should look again; one per endpoint, all of it used under the endpoint's lock."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self._condition = threading.Condition(lock)
@@ -18,7 +18,7 @@ class Bell:
         self._condition.wait(timeout_seconds)
 
     def future(self) -> asyncio.Future[None]:
-        """Done when it rings next."""
+        """A future that is done when the bell rings next."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._futures = [each for each in self._futures if not each[1].done()]
@@ -26,7 +26,7 @@ class Bell:
         return future
 
     def notify_all(self) -> None:
-        """Ring."""
+        """Ring the bell."""
         self._condition.notify_all()
         futures, self._futures = self._futures, []
         for loop, future in futures:

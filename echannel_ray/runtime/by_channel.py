@@ -8,7 +8,7 @@ from typing_extensions import override
 
 
 class OfChannel(Protocol):
-    """What belongs to a channel."""
+    """A thing that belongs to a channel."""
 
     channel: str
 
@@ -24,7 +24,7 @@ class ByChannel(dict[int, T]):
         self._on: dict[str, dict[int, T]] = {}
 
     def on(self, channel: str) -> list[T]:
-        """Those of one channel."""
+        """The values on one channel."""
         return [*self._on.get(channel, {}).values()]
 
     @override

@@ -62,7 +62,7 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Call(Waiter):
-    """One question; `then` is told of its end by the thread that reads the link, so it must not wait for anything."""
+    """A question; `then` is told of its end by the thread that reads the link, so it must not wait for anything."""
 
     __slots__ = (
         "answer", "endpoint", "error", "frame", "interval_seconds", "max_interval_seconds", "node", "number",
@@ -83,7 +83,7 @@ class Call(Waiter):
         self.max_interval_seconds = _MAX_REPEAT_SECONDS
 
     def end(self, answer: Message | None, error: Exception | None) -> None:
-        """It was answered, or won't be."""
+        """End the call: it was answered, or won't be."""
         self.answer, self.error = answer, error
         if isinstance(answer, Failed):
             self.error = errors.EChannelError(f"a call failed in the process that was called: {answer.reason}")
@@ -92,14 +92,14 @@ class Call(Waiter):
             self.then(self)
 
     def result(self) -> Any:
-        """The answer."""
+        """The answer; raises where there is none."""
         if self.error is not None:
             raise self.error
         return self.answer
 
 
 class Calls:
-    """One per endpoint."""
+    """The calls of one endpoint to others, and those that it serves."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -114,7 +114,7 @@ class Calls:
         self._encode = msgspec.msgpack.Encoder().encode
 
     def serve(self, handlers: Mapping[Any, Handler], answers: Iterable[type[Message]], at_once: bool = False) -> None:
-        """Which handler serves which question, and what answers there are; each class has a tag of its own.
+        """Set which handler serves which question, and what answers there are; each class has a tag of its own.
 
         `at_once`: by the thread that reads the link, in the order in which they came; such handlers wait for nothing.
         """
@@ -127,7 +127,7 @@ class Calls:
     # ---- the caller's side ----
 
     def call(self, node: int, endpoint: int, message: Message, timeout: float | None = None) -> Any:
-        """The answer; raises `Nobody` where there will be none."""
+        """Call another endpoint; the answer. Raises `Nobody` where there will be none."""
         return self.call_all([(node, endpoint, message)], timeout)[0]
 
     def call_all(self, messages: Iterable[tuple[int, int, Message]], timeout: float | None = None) -> list[Any]:
@@ -143,7 +143,7 @@ class Calls:
         return [call.result() for call in calls]
 
     def wait(self, call: Call, deadline: float | None) -> None:
-        """Until it has ended; `TimeoutError` at the deadline."""
+        """Wait until a call has ended; `TimeoutError` at the deadline."""
         if not self._endpoint.crew.wait(call, deadline):
             raise TimeoutError("the process that was asked has not answered in time")
 
@@ -201,7 +201,7 @@ class Calls:
                 self._endpoint.outgoing.put(call.frame)
 
     def returned(self, flags: int, body: memoryview) -> None:
-        """A RETURNED frame; without the endpoint's lock."""
+        """Take in a RETURNED frame; without the endpoint's lock."""
         _, _, _, number = frames.RETURNED_FIXED.unpack_from(body)
         if number not in self._open:
             return
@@ -217,20 +217,20 @@ class Calls:
             call.end(answer, error)
 
     def endpoint_gone(self, endpoint: int) -> None:
-        """Another process has died or left; under the endpoint's lock."""
+        """End calls to a process that has died or left; under the endpoint's lock."""
         for call in [*self._open.values()]:
             if call.endpoint == endpoint:
                 self._endpoint.crew.submit(Errand(self._end, call.number, None, Nobody()))
 
     def fail(self, error: errors.EChannelError) -> None:
-        """No answer will come any more; without the endpoint's lock."""
+        """End all calls: no answer will come any more. Without the endpoint's lock."""
         for number in [*self._open]:
             self._end(number, None, error)
 
     # ---- the side that is called ----
 
     def arrived(self, body: memoryview) -> None:
-        """A CALL frame; without the endpoint's lock."""
+        """Take in a CALL frame; without the endpoint's lock."""
         caller = Caller._make(frames.CALL_FIXED.unpack_from(body)[2:])
         message = self._questions.decode(body[frames.CALL_FIXED.size :])
         if caller not in self._served:

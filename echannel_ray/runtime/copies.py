@@ -15,22 +15,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+from typing_extensions import override
 
 from echannel_ray.core.messages import SharedRef, Shipment
 from echannel_ray.formats.by_value import class_named
 from echannel_ray.modulation.modulator import Modulator
+from echannel_ray.runtime.sharing import Holder, Sharing
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.ecode_host import EcodeHost
     from echannel_ray.runtime.inline import InlineHost
     from echannel_ray.runtime.isolated import IsolatedHost
-    from echannel_ray.runtime.sharing import Sharing
 
 ALL_VERSIONS = 1 << 62
 
 
-class CopyInProcess:
-    """One shared object of an inline modulator: see `SharedObject._echannel_copy`, and `sharing` for the holder."""
+class CopyInProcess(Holder):
+    """The copy of a shared object at an inline modulator, which publishes and pulls by it."""
 
     def __init__(self, host: InlineHost, sharing: Sharing, ref: SharedRef) -> None:
         self._host = host
@@ -41,11 +42,11 @@ class CopyInProcess:
         self._waiting: list[Callable[[], None]] = []  # who want to know that the copy has changed
 
     def attach(self) -> None:
-        """Have it told of newer versions; `state` is the newest."""
+        """Have the copy told of newer versions; `state` is the newest."""
         self.state = self._sharing.attach(self._ref, self)
 
     def detach(self) -> None:
-        """It is not needed any more, and nobody has to wait for it."""
+        """Have the copy told nothing more: it is not needed, and nobody has to wait for it."""
         self._sharing.detach(self._ref, self)
         self.release()
 
@@ -56,9 +57,8 @@ class CopyInProcess:
             self.copies.append(cls._echannel_copy(version, fields, self))
         return self.copies[0]
 
+    @override
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
-        """See `sharing.Holder`."""
-
         def update() -> None:
             if version > self.state[0]:
                 self.state = (version, fields)
@@ -83,18 +83,18 @@ class CopyInProcess:
             applied()
 
     def publish(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
-        """See `sharing.Link`."""
+        """Have the master take these values; the version and fields that it has then."""
         with self._host.away():
             return self._sharing.publish(self._ref, fields, expected_version)
 
     def pull(self) -> tuple[int, dict[str, Any]]:
-        """See `sharing.Link`."""
+        """The newest version and fields of the master."""
         with self._host.away():
             return self._sharing.pull(self._ref)
 
 
-class CopyInSandbox:
-    """One shared object of an isolated modulator: see `sharing` for the holder."""
+class CopyInSandbox(Holder):
+    """The copy of a shared object at an isolated modulator."""
 
     def __init__(self, host: IsolatedHost, sharing: Sharing, index: int, ref: SharedRef) -> None:
         self._host = host
@@ -107,12 +107,12 @@ class CopyInSandbox:
         self.state: tuple[int, dict[str, Any]] = (0, {})
 
     def attach(self) -> None:
-        """Have it told of newer versions; `state` is the newest."""
+        """Have the copy told of newer versions; `state` is the newest."""
         self._is_installed = False
         self.state = self._sharing.attach(self._ref, self)
 
     def installed(self) -> None:
-        """The sandbox has `state`; what came meanwhile follows now."""
+        """Send what came meanwhile: the sandbox has `state`."""
         with self._lock:
             self._is_installed = True
             late = bool(self._applied)
@@ -120,12 +120,12 @@ class CopyInSandbox:
             self._host.sandbox.update_shared(self._index, *self.state)
 
     def detach(self) -> None:
-        """It is not needed any more, and nobody has to wait for it."""
+        """Have the copy told nothing more: it is not needed, and nobody has to wait for it."""
         self._sharing.detach(self._ref, self)
         self.updated(ALL_VERSIONS)  # nobody has to wait for a copy that is gone
 
+    @override
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
-        """See `sharing.Holder`."""
         with self._lock:
             self._applied.append((version, applied))
             if version > self.state[0]:
@@ -137,7 +137,7 @@ class CopyInSandbox:
             self.updated(ALL_VERSIONS)
 
     def updated(self, version: int) -> None:
-        """The sandbox has this version."""
+        """Let go whoever waits for the sandbox to have this version."""
         with self._lock:
             done = [applied for known, applied in self._applied if known <= version]
             self._applied = [(known, applied) for known, applied in self._applied if known > version]
@@ -145,8 +145,8 @@ class CopyInSandbox:
             applied()
 
 
-class CopyInProgram:
-    """The shared object that steers E-code: its fields; see `sharing` for the holder."""
+class CopyInProgram(Holder):
+    """The copy of the shared object that steers E-code: its fields."""
 
     def __init__(self, host: EcodeHost, sharing: Sharing, ref: SharedRef) -> None:
         self._host = host
@@ -156,16 +156,15 @@ class CopyInProgram:
         self.fields: dict[str, Any] = {}
 
     def attach(self) -> None:
-        """Have it told of newer versions."""
+        """Have the copy told of newer versions."""
         self._version, self.fields = self._sharing.attach(self._ref, self)
 
     def detach(self) -> None:
-        """It is not needed any more."""
+        """Have the copy told nothing more: it is not needed."""
         self._sharing.detach(self._ref, self)
 
+    @override
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
-        """See `sharing.Holder`."""
-
         def update() -> None:
             if version > self._version:
                 self._version, self.fields = version, fields
@@ -181,8 +180,9 @@ class _Unpickler(pickle.Unpickler):
         self._copies = copies
         self._known: set[type] = set()
 
+    @override
     def find_class(self, module: str, name: str) -> Any:
-        """Classes that are no modulators are this process's own, where it has them: events are instances of those."""
+        """The class of this name: unless it is a modulator, this process's own where it has one."""
         found = super().find_class(module, name)
         if module == "cloudpickle.cloudpickle":
             if name in ("_make_skeleton_class", "_make_skeleton_enum"):
@@ -192,6 +192,7 @@ class _Unpickler(pickle.Unpickler):
                 return partial(_fill_class, self._known)
         return found
 
+    @override
     def persistent_load(self, pid: Any) -> Any:
         _, index, cls = pid
         return self._copies[index].copy(cls)

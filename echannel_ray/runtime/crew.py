@@ -43,7 +43,7 @@ class Runnable(Protocol):
 
 
 class Errand:
-    """One call to be made by a thread of the crew: of a user's function, where the caller must not be kept."""
+    """A call to be made by a thread of the crew: of a user's function, where the caller must not be kept."""
 
     __slots__ = ("_arguments", "_call")
 
@@ -52,12 +52,12 @@ class Errand:
         self._arguments = arguments
 
     def run(self) -> None:
-        """See `Runnable`."""
+        """Make the call."""
         self._call(*self._arguments)
 
 
 class Link(Protocol):
-    """What the crew reads."""
+    """The link that a crew reads."""
 
     def read(self, timeout_seconds: float | None) -> bool:
         """Wait for input, or for `interrupt`, and take in what has come; False when the link is lost."""
@@ -69,17 +69,17 @@ class Link(Protocol):
         """Make the thread that is in `read` return."""
 
     def tick(self) -> bool:
-        """A few milliseconds have passed; True when there is more to do soon."""
+        """Do what is due, every few milliseconds; True when there is more to do soon."""
 
     def depart(self, now: float) -> None:
-        """The time that was given to `depart_at` has come."""
+        """Send what has to leave: the time that was given to `depart_at` has come."""
 
     def idle_seconds(self) -> float:
         """How long the ticker may sleep when `tick` had nothing to do."""
 
 
 class Waiter:
-    """Somebody waits for one thing; it comes by the link as a rule, and whoever reads it calls `set`."""
+    """Waits for one thing; it comes by the link as a rule, and whoever reads it calls `set`."""
 
     __slots__ = ("_lock", "done", "interrupt", "reader")
 
@@ -90,7 +90,7 @@ class Waiter:
         self._lock: threading.Lock | None = None
 
     def set(self) -> None:
-        """It has come."""
+        """Let whoever waits go on: what they wait for has come."""
         self.done = True
         interrupt = self.interrupt
         if interrupt is not None and self.reader != threading.get_ident():
@@ -103,7 +103,7 @@ class Waiter:
                 pass  # set twice
 
     def wait(self, timeout_seconds: float | None) -> bool:
-        """Wait without reading."""
+        """Wait without reading the link; whether it has come."""
         lock = threading.Lock()
         lock.acquire()
         self._lock = lock
@@ -149,7 +149,7 @@ class Crew:
         self._ticker = threading.Thread(target=self._tick_loop, name=f"{name}-ticker", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the threads."""
         self._ticker.start()
         with self._mutex:
             self._spawn()
@@ -345,7 +345,7 @@ class Crew:
     # ---- the ticker ----
 
     def wake_ticker(self) -> None:
-        """There is something to do in a few milliseconds."""
+        """Have the ticker tick again: there is something to do in a few milliseconds."""
         self.ticking = True
         self._wake()
 
@@ -377,7 +377,7 @@ class Crew:
             idle_ticks = 0 if self._tick() else idle_ticks + 1
 
     def _sleep(self, seconds: float) -> None:
-        """Until the next tick; what has to leave before that leaves in time."""
+        """Sleep until the next tick; what has to leave before that leaves in time."""
         now = time.monotonic()
         end = now + seconds
         while not self._closed:
@@ -402,7 +402,7 @@ class Crew:
             logger.exception("the ticker goes on after an error")
 
     def _tick(self) -> bool:
-        """Whether there is more to do soon."""
+        """Have the link do what is due; whether there is more to do soon."""
         self.ticks += 1
         try:
             busy = self._link.tick()
@@ -412,7 +412,7 @@ class Crew:
         return self._supervise() or busy
 
     def _supervise(self) -> bool:
-        """See that somebody leads; True while that has to be watched."""
+        """Make sure that somebody leads; True while that has to be watched."""
         if self._in_handler:
             if self._handling != self._seen_handling:
                 self._seen_handling = self._handling

@@ -29,7 +29,7 @@ def open_channel(
 
 
 def keep_definition(endpoint: Endpoint, definition: Definition) -> Definition:
-    """Have it at hand for registrations, and its formats for events."""
+    """Keep a definition at hand for registrations, and its formats for events."""
     endpoint.definitions[definition.channel] = definition
     known.learn_all(definition.formats)
     return definition

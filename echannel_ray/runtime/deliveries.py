@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Failure:
-    """One consumer that did not handle a delivered event, and why."""
+    """A consumer that did not handle a delivered event, and why."""
 
     consumer: str
     error: str
@@ -92,7 +92,7 @@ class PendingDelivery(Waiter):
             self._check()
 
     def answered(self, handled: int, failures: Sequence[Failure]) -> None:
-        """A log has told how all its readers have handled it."""
+        """Add how all readers of a log have handled the event."""
         with self._endpoint.lock:
             self._local -= 1
             self._handled += handled
@@ -109,7 +109,7 @@ class PendingDelivery(Waiter):
         return Emission(self)
 
     def emitted(self, parts: Sequence[PendingDelivery]) -> None:
-        """All that a modulator emitted was handled, or failed."""
+        """Add what became of all that a modulator emitted: handled, or failed."""
         self._local -= 1
         # Each part has the same consumers.
         self._handled += max((part._handled for part in parts), default=0)
@@ -125,11 +125,11 @@ class PendingDelivery(Waiter):
             self._callbacks.append(call)
 
     def begin_late(self) -> None:
-        """There is no room for the event yet: another delivery is made when there is, and its outcome is passed on."""
+        """Wait for room for the event: another delivery is made when there is, and its outcome is passed on."""
         self._local = 1
 
     def pass_on_to(self, earlier: PendingDelivery) -> None:
-        """This is the one that was made when there was room."""
+        """Give the outcome to an earlier delivery: this is the one that was made when there was room."""
         with self._endpoint.lock:
             if self.done:
                 earlier._take(self)
@@ -142,14 +142,14 @@ class PendingDelivery(Waiter):
         self._check()
 
     def fail(self, error: BaseException) -> None:
-        """The event could not be published after all."""
+        """End the delivery: the event could not be published after all."""
         with self._endpoint.lock:
             self._error = error
             self._local = 0
             self._check()
 
     def abandon(self, reason: str) -> None:
-        """This process leaves: nobody will answer any more."""
+        """End the delivery: this process leaves, and nobody will answer any more."""
         for endpoint, subscription in self.awaited.waiting:
             self._failures.append(Failure(f"{endpoint:016x}.{subscription}", reason))
         self.awaited.waiting.clear()
@@ -221,7 +221,7 @@ class Emission:
         self._open = 1
 
     def part(self) -> PendingDelivery:
-        """One more event was emitted."""
+        """The delivery of one more event that was emitted."""
         part = self._whole._endpoint.new_delivery()
         self._parts.append(part)
         self._open += 1

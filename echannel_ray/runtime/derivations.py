@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Derivations:
-    """One per endpoint; under its lock, but for `released`."""
+    """The derived channels that one endpoint uses; under its lock, but for `released`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -20,11 +20,11 @@ class Derivations:
         self._handles: dict[int, tuple[str, str]] = {}  # handle: channel and key
 
     def learned(self, channel: str, derived: Derived) -> None:
-        """A derived channel exists that this process asked for."""
+        """Note a derived channel that this process asked for."""
         self._derived[channel, derived.key] = derived
 
     def handle_made(self, handle: int, channel: str, key: str) -> None:
-        """A handle of a derived channel is there."""
+        """Note a handle of a derived channel."""
         self._handles[handle] = (channel, key)
 
     def released(self, handle: int) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Driver:
-    """One per inbox; it takes one item after another from its queue."""
+    """Takes one item after another from the queue of an inbox, and has it handled; one per inbox."""
 
     is_pulled = False  # its user asks for events, and learns of its end then
 
@@ -23,7 +23,7 @@ class Driver:
         """Events of this version of the handler, once they come, go through this demodulator (None is none)."""
 
     def notify(self) -> None:
-        """There is something in the queue; under the endpoint's lock."""
+        """Begin, if at rest: there is something in the queue. Under the endpoint's lock."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -35,7 +35,7 @@ class Driver:
         return True
 
     def is_current_thread(self) -> bool:
-        """Whether it is the subscription's handler that asks."""
+        """Whether the calling thread is in the subscription's handler."""
         return False
 
     @property

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from itertools import compress
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.core.kinds import BLOCK, RECORD, token_of, typed, wire_kind
 from echannel_ray.formats.events import OVERHEAD_BYTES
@@ -36,7 +38,7 @@ _MAX_COLD_STEPS = 20_000
 
 
 class EcodeHost(Host):
-    """One program at one producer. It has an engine for each layout in which records come."""
+    """A program at one producer. It has an engine for each layout in which records come."""
 
     def __init__(self, branch: Branch) -> None:
         self._branch = branch
@@ -52,6 +54,7 @@ class EcodeHost(Host):
         self._write: Writer | None = None  # outputs of records without a layout
         self._closed = False
 
+    @override
     def install(self) -> None:
         """Verify the program, or raise. A producer that publishes meanwhile is not to notice."""
         with quick_switches():
@@ -108,18 +111,19 @@ class EcodeHost(Host):
 
     @property
     def input_record(self) -> schema.Record:
-        """What its events are."""
+        """The record that the program's events are."""
         return self._code.record
 
     @property
     def output_record(self) -> schema.Record | None:
-        """What it makes of them; None where it only filters."""
+        """The record that the program makes; None where it only filters."""
         return self._code.output
 
     # ---- working ----
 
+    @override
     def advance(self) -> None:
-        """See `Host`. The thread that finds another one at work leaves it to that one."""
+        """Work on what waits; a thread that finds another one at work leaves it to that one."""
         branch = self._branch
         while self._has_work() and branch.mutex.acquire(blocking=False):
             try:
@@ -166,7 +170,7 @@ class EcodeHost(Host):
             self._run_records(engine, chunk)
 
     def _engine(self, token: int) -> Engine | None:
-        """For records of this format; None where they have no layout."""
+        """The engine for records of this format; None where they have no layout."""
         engine = self._engines.get(token)
         if engine is None and token and self._program.is_fixed:
             format = known.known(token)  # noqa: A001
@@ -187,7 +191,7 @@ class EcodeHost(Host):
         return 1 << 40 if engine.form == "native" else max(1, _MAX_COLD_STEPS // self._program.cost)
 
     def _run_records(self, engine: Engine, chunk: Chunk) -> None:
-        """Records that came one by one: a pack of them, or a single one."""
+        """Run the program over records that came one by one: a pack of them, or a single one."""
         payloads = chunk.payloads
         assert payloads is not None
         at = 0
@@ -328,8 +332,8 @@ class EcodeHost(Host):
 
     # ---- the rest of a host ----
 
+    @override
     def settle(self, deadline: float | None) -> bool:
-        """See `Host`."""
         mutex = self._branch.mutex
         if not mutex.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
             return False
@@ -339,8 +343,8 @@ class EcodeHost(Host):
             mutex.release()
         return True
 
+    @override
     def close(self) -> None:
-        """See `Host`."""
         self._closed = True
         for each in self._params:
             each.detach()
@@ -374,7 +378,7 @@ class EcodeHost(Host):
             self._endpoint.crew.submit(Errand(self.advance))
 
     def params_changed(self) -> None:
-        """Under the mutex."""
+        """Give the engines new values of the parameters; under the mutex."""
         unfit = self._unfit_param()
         try:
             values = self._param_values()
@@ -388,7 +392,7 @@ class EcodeHost(Host):
 
 
 def _records(chunk: Chunk) -> list[Any]:
-    """Its events, by the names of their fields also where a dict was published."""
+    """The events of a chunk, by the names of their fields also where a dict was published."""
     if chunk.payloads is not None and token_of(chunk.kind):
         return objects_of(chunk.kind, chunk.payloads, chunk.count)
     return [as_record(event) for event in chunk.as_objects()]

@@ -12,6 +12,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.core import frames
 from echannel_ray.core.counting import add_up
@@ -42,7 +44,7 @@ from echannel_ray.ids import new_endpoint_id
 from echannel_ray.runtime.bell import Bell
 from echannel_ray.runtime.by_channel import ByChannel
 from echannel_ray.runtime.calls import Calls
-from echannel_ray.runtime.crew import EARLY_SECONDS, TICK_SECONDS, Crew, Errand
+from echannel_ray.runtime.crew import EARLY_SECONDS, TICK_SECONDS, Crew, Errand, Link
 from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.derivations import Derivations
 from echannel_ray.runtime.incoming import Incoming
@@ -72,7 +74,7 @@ _ABSORB_LATE_SECONDS = 0.25
 _CHANNELS_PER_REGISTRATION = 256
 
 
-class Endpoint:
+class Endpoint(Link):
     """The data plane of one process in one namespace."""
 
     def __init__(
@@ -130,7 +132,7 @@ class Endpoint:
     # ---- lifecycle ----
 
     def start(self) -> None:
-        """Link up and begin."""
+        """Link up to the concentrator and begin."""
         self._link_up()
         self.crew.start()
 
@@ -166,7 +168,7 @@ class Endpoint:
 
     @property
     def warden(self) -> Warden:
-        """Who looks after the sandboxes of this process."""
+        """The warden of this process, which looks after its sandboxes."""
         with self.lock:
             if self._warden is None:
                 self._warden = Warden()
@@ -268,15 +270,15 @@ class Endpoint:
 
     # ---- the crew's link ----
 
+    @override
     def read(self, timeout_seconds: float | None) -> bool:
-        """See `crew.Link`."""
         # What this thread has to answer to what it read before, from handlers too, in one piece.
         self.outgoing.write()
         connection = self.connection
         return connection is not None and self.incoming.read(connection, timeout_seconds)
 
+    @override
     def restore(self) -> None:
-        """See `crew.Link`."""
         if self.closed or self.broken:
             self.crew.close()
             return
@@ -296,12 +298,13 @@ class Endpoint:
             logger.exception("namespace %r: the link can't be had again", self.namespace)
             self.fail(errors.Disconnected(f"the link to the concentrator of this node can't be had again: {error!r}"))
 
+    @override
     def interrupt(self) -> None:
-        """See `crew.Link`."""
         self.incoming.interrupt()
 
+    @override
     def tick(self) -> bool:
-        """See `crew.Link`: send what has waited long enough, acknowledge, probe, ask again."""
+        """Send what has waited long enough, acknowledge, probe, ask again; True when there is more to do soon."""
         now = time.monotonic()
         with self.lock:
             busy = self._absorb(now)
@@ -335,8 +338,8 @@ class Endpoint:
             self._end_deleted(self._deleted.pop())
         return busy
 
+    @override
     def depart(self, now: float) -> None:
-        """See `crew.Link`: packs leave whose time has come."""
         with self.lock:
             self._flush_due(now)
         self.outgoing.write()
@@ -348,8 +351,8 @@ class Endpoint:
             error = errors.ChannelDeleted(f"channel {mailbox.channel!r} was deleted", channel=mailbox.channel)
             self.crew.submit(Errand(mailbox.report, error))  # the user's function must not hold up the ticker
 
+    @override
     def idle_seconds(self) -> float:
-        """See `crew.Link`."""
         with self.lock:
             return self._idle_seconds()
 
@@ -438,13 +441,13 @@ class Endpoint:
     # ---- what waits for answers ----
 
     def new_delivery(self) -> PendingDelivery:
-        """A delivery that nobody has to answer yet; under the lock."""
+        """Begin a delivery that nobody has to answer yet; under the lock."""
         delivery = PendingDelivery(self, self.core.deliveries.begin())
         self.deliveries[delivery.number] = delivery
         return delivery
 
     def release(self, reception: Reception, delivery: int) -> None:
-        """A delivered event was discarded."""
+        """Report that a delivered event was discarded."""
         with self.lock:
             self.core.release(reception, delivery)
         self.outgoing.write()
@@ -460,12 +463,12 @@ class Endpoint:
             self.outgoing.write()
 
     def local_handled(self, mailbox: Inbox) -> None:
-        """A mailbox has handled an event of a producer of this process."""
+        """Note that a mailbox has handled an event of a producer of this process."""
         if self.blocked_publishers and mailbox.local_pending <= mailbox.local_low_water:
             self.room_made()
 
     def room_made(self) -> None:
-        """Somebody who waits for room should look again."""
+        """Have whoever waits for room look again."""
         if self.blocked_publishers:
             with self.lock:
                 self.room.notify_all()
@@ -486,7 +489,7 @@ class Endpoint:
         self.close_mailbox(mailbox)
 
     def abandon_later(self, mailbox: Inbox) -> None:
-        """Nobody holds a pull subscription any more. Called by the garbage collector, in whatever any thread does."""
+        """Have a pull subscription closed that nobody holds. The garbage collector calls this in any thread."""
         if not mailbox.closed:
             self._abandoned.append(mailbox)
 
@@ -505,7 +508,7 @@ class Endpoint:
         return mailbox is not None and mailbox.driver.is_current_thread()
 
     def open_mailbox(self, mailbox: Inbox) -> None:
-        """Take in events for it from now on."""
+        """Take in events for a mailbox from now on."""
         with self.lock:
             self.mailboxes[mailbox.number] = mailbox
             self.core.subscription_opened(mailbox.number)
@@ -556,7 +559,7 @@ class Endpoint:
         self.room.notify_all()
 
     def stats_of(self, channel: str) -> dict[str, Any]:
-        """This process's counters of a channel; under the lock."""
+        """The counters of a channel in this process; under the lock."""
         sums: Counter[str] = Counter()  # a Counter: what nobody has counted is 0
         ends: dict[str, int] = {}
         for publisher in self.publishers.on(channel):

@@ -16,7 +16,7 @@ _logger = logging.getLogger("echannel_ray.modulators")
 
 
 class Grants:
-    """One per producer."""
+    """The services of one producer that modulators may call."""
 
     def __init__(
         self,
@@ -62,23 +62,23 @@ class Grants:
         return getattr(handle, method)(*args, **kwargs)
 
     def call_copied(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """As `call`, for a modulator in this process: it and the handle share no objects either."""
+        """Call a granted handle for a modulator in this process: it and the handle share no objects either."""
         args, kwargs = plain.decode(plain.encode((args, kwargs)))
         return plain.decode(plain.encode(self.call(name, method, args, kwargs)))
 
 
 class Info:
-    """See `ProducerInfo`."""
+    """The name, channel, namespace, node and process of the producer, for its modulators."""
 
     def __init__(self, name: str, channel: str, namespace: str, node: int) -> None:
         self._name, self._channel, self._namespace, self._node = name, channel, namespace, node
 
     def name(self) -> str:
-        """As `Message.producer` names it."""
+        """The producer's name, as `Message.producer` has it."""
         return self._name
 
     def channel(self) -> str:
-        """The channel that it publishes on."""
+        """The channel that the producer publishes on."""
         return self._channel
 
     def namespace(self) -> str:
@@ -86,16 +86,16 @@ class Info:
         return self._namespace
 
     def node_id(self) -> str:
-        """The Ray node that it is on."""
+        """The Ray node that the producer is on."""
         return f"{self._node:016x}"
 
     def pid(self) -> int:
-        """Its process."""
+        """The process that the producer is in."""
         return os.getpid()
 
 
 class _Clock:
-    """See `Clock`."""
+    """The clocks of this process, for its modulators."""
 
     def time(self) -> float:
         return time.time()
@@ -105,7 +105,7 @@ class _Clock:
 
 
 class _Log:
-    """See `Logger`."""
+    """Writes what modulators say to the log of this process, with the channel's name."""
 
     def __init__(self, info: Info) -> None:
         self._info = info

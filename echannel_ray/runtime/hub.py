@@ -18,6 +18,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.core import frames
 from echannel_ray.core.frames import MAX_FRAME_BYTES, MAX_GREETING_BYTES
@@ -75,7 +77,7 @@ class Owner(Protocol):
 
 
 class HubLink:
-    """One link of the concentrator: to an endpoint of its node, or to another concentrator."""
+    """A link of the concentrator: to an endpoint of its node, or to another concentrator."""
 
     __slots__ = (
         "connection", "endpoint", "framer", "heard_at", "hello", "node", "opened_at", "out", "out_bytes", "renew_at",
@@ -94,12 +96,13 @@ class HubLink:
         self.writable = True  # False while epoll waits until it is
         self.renew_at = math.inf  # on `time.monotonic`; of a link that we opened, while both certificates are good
 
+    @override
     def __repr__(self) -> str:
         return f"<link to {'endpoint' if self.endpoint else 'node'} {self.endpoint or self.node:x}>"
 
 
 class Hub:
-    """One per concentrator."""
+    """The thread of one concentrator that moves frames between its links."""
 
     def __init__(self, namespace: str, node: int, incarnation: int, relay: Relay, owner: Owner) -> None:
         self.namespace = namespace
@@ -125,7 +128,7 @@ class Hub:
     # ---- from other threads ----
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start the thread."""
         self._thread.start()
 
     def post(self, action: Callable[[], Any]) -> None:
@@ -147,12 +150,12 @@ class Hub:
     # ---- on the hub's thread ----
 
     def add_listener(self, listener: Listener) -> None:
-        """Accept links from it."""
+        """Accept links from a listener."""
         self._listeners[listener.fileno()] = listener
         self._epoll.register(listener.fileno(), select.EPOLLIN)
 
     def adopt(self, connection: Connection, hello: wire.Hello | None = None, renew_at: float = math.inf) -> HubLink:
-        """A new link. With `hello` it is one that we opened, to a peer."""
+        """Take up a new link. With `hello` it is one that we opened, to a peer."""
         connection.setblocking(False)
         link = HubLink(connection, time.monotonic())
         link.renew_at = renew_at
@@ -184,12 +187,12 @@ class Hub:
         self._wait_writable(link)
 
     def suspected(self) -> list[HubLink]:
-        """Links that have been silent for longer than heartbeats allow."""
+        """The links that have been silent for longer than heartbeats allow."""
         now = time.monotonic()
         return [link for link in [*self._links.values()] if link.hello and now - link.heard_at > SUSPECT_SECONDS]
 
     def queued_bytes(self) -> int:
-        """What the sockets have not taken yet."""
+        """How many bytes the sockets have not taken yet."""
         return sum(link.out_bytes for link in [*self._links.values()])
 
     def disconnect(self, link: HubLink) -> None:

@@ -77,10 +77,10 @@ class Supply:
         self._inbox = inbox
 
     def logs_are(self, logs: Sequence[LogAddress]) -> None:
-        """Where the channel's logs are now; under the endpoint's lock."""
+        """Take in where the channel's logs are now; under the endpoint's lock."""
 
     def arrived(self) -> dict[str, int]:
-        """Of each stream or log what comes next; under the endpoint's lock."""
+        """What comes next of each stream or log; under the endpoint's lock."""
         return self._inbox.endpoint.core.receiver.arrived(self._inbox.number, self._inbox.version)
 
     def stop(self) -> None:
@@ -91,7 +91,7 @@ class Supply:
 
 
 class Counters:
-    """What `Subscription.stats()` tells."""
+    """The counters that `Subscription.stats()` tells."""
 
     __slots__ = ("arrived", "dropped", "failed", "fetched_between_nodes_bytes", "handled", "told")
 
@@ -102,12 +102,12 @@ class Counters:
 
     @property
     def received(self) -> int:
-        """Events that have arrived."""
+        """How many events have arrived."""
         return self.arrived - self.told
 
 
 class Inbox:
-    """One per subscription: its queue, and what is known about it.
+    """The queue of one subscription, and what is known about it.
 
     It has many attributes since it is where all of a subscription meets: what the books of the channel's manager say of
     it, what has arrived, what became of that, and who waits for it.
@@ -171,13 +171,13 @@ class Inbox:
         self.driver.add_version(version, demodulator)
 
     def use_version(self, version: int) -> None:
-        """From now on this version counts."""
+        """Go over to a version of the handler."""
         self.version = version
         for earlier in [earlier for earlier in self._timers if earlier < version]:
             self.endpoint.timers.remove(self._timers.pop(earlier))
 
     def drop_version(self, version: int) -> None:
-        """It could not be installed."""
+        """Forget a version of the handler: it could not be installed."""
         self.demodulators.pop(version, None)
         if version in self._timers:
             self.endpoint.timers.remove(self._timers.pop(version))
@@ -190,14 +190,14 @@ class Inbox:
     # ---- what comes; under the endpoint's lock, in order ----
 
     def offer(self, run: Arrival[Source]) -> None:
-        """Events have arrived, or a gap in their place."""
+        """Put events that have arrived, or a gap in their place, into the queue."""
         # Counted before it can be taken: who handles it must not find that less has arrived than is handled.
         self.counters.arrived += len(run.events)
         self.queue.append(run)
         self._notify()
 
     def tell(self, error: EChannelError) -> None:
-        """An error, in its place."""
+        """Put an error into the queue, in its place among the events."""
         self._put(Trouble(error))
 
     def _put(self, item: Item) -> None:
@@ -207,12 +207,12 @@ class Inbox:
     # ---- what drivers take ----
 
     def pop(self) -> Item | None:
-        """Take what is next, if there is something."""
+        """Take the next item of the queue, if there is one."""
         with self.queue_lock:
             return self.queue.popleft() if self.queue else None
 
     def put_back(self, item: Item) -> None:
-        """Have it come next again."""
+        """Put an item back, to come next again."""
         with self.queue_lock:
             self.queue.appendleft(item)
 
@@ -242,23 +242,23 @@ class Inbox:
         return given, count if kind > 0xFF and records.makes_batches else 1
 
     def close_run(self, run: Arrival[Source], failure: BaseException | None) -> None:
-        """All events of a run are handled, or failed: the failure is that of the last one."""
+        """Report that all events of a run are handled, or failed: the failure is that of the last one."""
         outcome = b"" if failure is None else describe(failure).encode()
         run.source.close_run(run, outcome, self.endpoint)
 
     def close_gap(self, run: Arrival[Source]) -> Gap:
-        """What a gap stands for; it is counted, and done with."""
+        """The gap that a run without events stands for; it is counted, and done with."""
         gap = Gap(run.source.producer, run.first, run.gap_last)
         self.counters.dropped += gap.last - gap.first + 1
         self.close_run(run, None)
         return gap
 
     def release(self, run: Arrival[Source], handled: int = 0) -> None:
-        """Nobody will handle it but for its first events: whoever delivered it need not wait."""
+        """Report that nobody will handle a run but for its first events: whoever delivered it need not wait."""
         run.source.release(run, handled, self.endpoint)
 
     def discard(self, item: Item) -> None:
-        """Nobody handles this any more: what is taken after `close` has begun has a hole before it."""
+        """Drop an item that nobody handles: what is taken after `close` has begun has a hole before it."""
         if isinstance(item, Arrival):
             self.release(item)
 
@@ -312,7 +312,7 @@ class Inbox:
         return error_of(notice)
 
     def failed(self, error: BaseException, count: int = 1) -> None:
-        """A handler raised, or an event could not be read."""
+        """Count and report a failure: a handler raised, or an event could not be read."""
         self.counters.failed += count
         self.tell_failure(error)
 
@@ -332,13 +332,13 @@ class Inbox:
 
     @property
     def pending(self) -> int:
-        """Events that have arrived and are not handled."""
+        """How many events have arrived and are not handled."""
         if self.closed:
             return 0
         return self.counters.received - self.driver.handled - self.counters.failed
 
     def totals(self) -> dict[str, Any]:
-        """What a channel's statistics keep of it when it is closed."""
+        """The counters that a channel's statistics keep of a subscription that is closed."""
         totals = {
             "events_delivered": self.driver.handled,
             "events_failed": self.counters.failed,
@@ -386,7 +386,7 @@ class Inbox:
         return waiter
 
     def became_idle(self) -> None:
-        """Something was handled: perhaps it was the last."""
+        """Wake who waits for an idle inbox, if what was handled was the last."""
         if self._idle_waiters and (self.closed or self.pending <= 0):
             with self.endpoint.lock:
                 waiters, self._idle_waiters = self._idle_waiters, []
@@ -400,14 +400,14 @@ class Inbox:
             self.came_to_rest()
 
     def emptied(self) -> None:
-        """The driver has handled all that there was, and stops."""
+        """Note that the driver has handled all that there was, and stops."""
         if self._idle_waiters:
             self.became_idle()
         if self._rest_actions:
             self.came_to_rest()
 
     def came_to_rest(self) -> None:
-        """The driver has stopped."""
+        """Do what waits for the driver to have stopped."""
         while self._rest_actions:
             try:
                 action = self._rest_actions.pop()

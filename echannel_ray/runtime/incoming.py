@@ -32,7 +32,7 @@ _PACK_FIXED_BYTES = frames.PACK_FIXED.size
 
 
 class Incoming:
-    """One per endpoint; `read` is called by the thread that leads, and only by it."""
+    """What comes by the link of one endpoint; `read` is called by the thread that leads, and only by it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -71,7 +71,7 @@ class Incoming:
         return self._taker == threading.get_ident()
 
     def restart(self) -> None:
-        """The link is a new one."""
+        """Begin with a new link."""
         self._framer = Framer()
         self._taker = 0
         self._expects_more = False

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.formats import plain
 from echannel_ray.formats.traced import switch
@@ -29,7 +31,7 @@ _MOST_UNSENT = 64
 
 
 class InlineHost(Host):
-    """One modulator in this process."""
+    """A modulator that runs in this process."""
 
     def __init__(self, branch: Branch) -> None:
         self._branch = branch
@@ -51,8 +53,8 @@ class InlineHost(Host):
         self._timer: Any = None
         self._closed = False
 
+    @override
     def install(self) -> None:
-        """Have the modulator ready, or raise."""
         records = self._branch.publisher.records
         if records is not None:
             is_changed = self._branch.sink.branches.makes_outputs(self._branch.derived.parent)
@@ -175,8 +177,9 @@ class InlineHost(Host):
 
     # ---- working ----
 
+    @override
     def advance(self) -> None:
-        """See `Host`. The thread that finds another one at work leaves it to that one."""
+        """Work on what waits; a thread that finds another one at work leaves it to that one."""
         branch = self._branch
         while self._has_work() and branch.mutex.acquire(blocking=False):
             try:
@@ -298,8 +301,8 @@ class InlineHost(Host):
         if taken:
             self._branch.emit_objects(taken)
 
+    @override
     def pump(self) -> None:
-        """See `Host`."""
         while self._at_work.waiting and self._branch.mutex.acquire(blocking=False):
             try:
                 self._work()
@@ -309,12 +312,12 @@ class InlineHost(Host):
                 return
 
     @property
+    @override
     def waiting(self) -> int:
-        """See `Host`."""
         return len(self._at_work.waiting)
 
+    @override
     def settle(self, deadline: float | None) -> bool:
-        """See `Host`."""
         if not self._mutex.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
             return False
         try:
@@ -332,8 +335,8 @@ class InlineHost(Host):
         self.direct_room = 0
         self.advance()
 
+    @override
     def close(self) -> None:
-        """See `Host`."""
         self._closed = True
         self._endpoint.watchdog.remove(self._watch)
         if self._timer is not None:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class Installer:
-    """One per endpoint."""
+    """Makes modulators ready at one endpoint, and has its producers go over to them."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -82,7 +82,7 @@ class Installer:
             endpoint.outgoing.write()
 
     def install(self, membership: Membership) -> tuple[Refused, ...]:
-        """Have it take effect for all producers of this process; what they refuse."""
+        """Have a membership take effect for all producers of this process; what they refuse."""
         endpoint = self._endpoint
         with self._mutex:
             known = endpoint.memberships.get(membership.channel)
@@ -109,7 +109,7 @@ class Installer:
         return [each for each in sinks if isinstance(each, ConsumerSink) and each.hosts_modulators]
 
     def _refused(self, membership: Membership) -> tuple[Refused, ...]:
-        """All that is missing here, also since an earlier membership: its answer may not have been waited for."""
+        """What is missing here, also since an earlier membership: its answer may not have been waited for."""
         with self._endpoint.lock:
             publishers = self._endpoint.publishers.on(membership.channel)
         present = {derived.key for derived in membership.derived}
@@ -149,5 +149,5 @@ class Installer:
         return hosts
 
     def close(self) -> None:
-        """The endpoint leaves."""
+        """End the thread: the endpoint leaves."""
         self._queue.put(None)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from echannel_ray import errors
 from echannel_ray.core.kinds import token_of
 from echannel_ray.formats import plain
@@ -15,7 +17,7 @@ from echannel_ray.runtime.copies import ALL_VERSIONS, CopyInSandbox
 from echannel_ray.runtime.crew import Errand
 from echannel_ray.runtime.local_source import NOTHING
 from echannel_ray.runtime.refusing import check_key, refused
-from echannel_ray.sandbox.limits import Limits, SandboxFailed, SandboxUnavailable
+from echannel_ray.sandbox.limits import Limits, Owner, SandboxFailed, SandboxUnavailable
 from echannel_ray.sandbox.process import Sandbox
 
 if TYPE_CHECKING:
@@ -27,8 +29,8 @@ _MAX_BATCH_BYTES = 768 << 10
 _INSTALL_SECONDS = 30.0
 
 
-class IsolatedHost(Host):
-    """One modulator in its sandbox. (Also the sandbox's `Owner`: those methods run on the warden's thread.)"""
+class IsolatedHost(Host, Owner):
+    """A modulator in its sandbox, whose owner this is: the methods of an owner run on the warden's thread."""
 
     def __init__(self, branch: Branch) -> None:
         self._branch = branch
@@ -49,8 +51,8 @@ class IsolatedHost(Host):
         self._closed = False
         self.is_away = False  # while the modulator waits for an answer
 
+    @override
     def install(self) -> None:
-        """Have the modulator ready in a sandbox, or raise."""
         shipment = self._shipment
         branch = self._branch
         for shared in self._shared:
@@ -86,8 +88,8 @@ class IsolatedHost(Host):
 
     # ---- working ----
 
+    @override
     def advance(self) -> None:
-        """See `Host`."""
         if self._branch.pending and not self._busy:
             with self._branch.mutex:
                 self._submit()
@@ -146,19 +148,19 @@ class IsolatedHost(Host):
         if not self._busy:
             self._calm.notify_all()
 
+    @override
     def pump(self) -> None:
-        """See `Host`."""
         if self._waiting and not self._busy:
             with self._branch.mutex:
                 self._go_on()
 
     @property
+    @override
     def waiting(self) -> int:
-        """See `Host`."""
         return self._waiting
 
+    @override
     def settle(self, deadline: float | None) -> bool:
-        """See `Host`."""
         with self._branch.mutex:
             self._go_on()
             if not self._wait_until_calm(deadline):
@@ -183,8 +185,8 @@ class IsolatedHost(Host):
             self._calm.wait(left)
         return True
 
+    @override
     def close(self) -> None:
-        """See `Host`."""
         with self._branch.mutex:
             self._end()
         self.sandbox.close()
@@ -195,10 +197,10 @@ class IsolatedHost(Host):
         self._finish()
         self._calm.notify_all()
 
-    # ---- what the sandbox says: see `sandbox.process.Owner` ----
+    # ---- what the sandbox says ----
 
+    @override
     def emitted(self, number: int, outputs: list[tuple[int, Any]], waiting: int) -> None:
-        """See `Owner`."""
         with self._branch.mutex:
             if self._closed:
                 return
@@ -214,8 +216,8 @@ class IsolatedHost(Host):
                     self._finish()
                 self._go_on()
 
+    @override
     def failed(self, number: int, index: int, outputs: list[tuple[int, Any]], waiting: int, description: str) -> None:
-        """See `Owner`."""
         branch = self._branch
         with branch.mutex:
             if self._closed:
@@ -240,8 +242,8 @@ class IsolatedHost(Host):
                 self._finish()
                 self._go_on()
 
+    @override
     def ended(self, number: int, index: int, reason: str, overran: bool) -> None:
-        """See `Owner`."""
         # Another sandbox may have to start, which takes its time.
         self._endpoint.crew.submit(Errand(self._ended, index, reason, overran))
 
@@ -281,7 +283,7 @@ class IsolatedHost(Host):
                 return True
 
     def _event_at(self, index: int) -> Any:
-        """The event itself, to be shown; those that this process made."""
+        """The event at an index of the batch, to be shown; those that this process made."""
         for chunk in self._batch if index >= 0 else ():
             if index < len(chunk):
                 try:
@@ -291,8 +293,8 @@ class IsolatedHost(Host):
             index -= len(chunk)
         return NOTHING
 
+    @override
     def called(self, call: int, service: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """See `Owner`."""
         self._goes_away()
         self._endpoint.crew.submit(
             Errand(self._answer, self.sandbox, call, self._call_service, service, method, args, kwargs)
@@ -303,15 +305,15 @@ class IsolatedHost(Host):
         plain.encode(result)  # which raises where it is no plain data
         return result
 
+    @override
     def shared_published(self, call: int, index: int, fields: dict[str, Any], expected_version: int | None) -> None:
-        """See `Owner`."""
         self._goes_away()
         publish = self._endpoint.sharing.publish
         ref = self._shipment.shared[index]
         self._endpoint.crew.submit(Errand(self._answer, self.sandbox, call, publish, ref, fields, expected_version))
 
+    @override
     def shared_pulled(self, call: int, index: int) -> None:
-        """See `Owner`."""
         self._goes_away()
         pull = self._endpoint.sharing.pull
         self._endpoint.crew.submit(Errand(self._answer, self.sandbox, call, pull, self._shipment.shared[index]))
@@ -333,8 +335,8 @@ class IsolatedHost(Host):
             self.is_away = False
             sandbox.answer(call, answer)
 
+    @override
     def shared_updated(self, index: int, version: int) -> None:
-        """See `Owner`."""
         self._shared[index].updated(version)
 
 

@@ -38,14 +38,14 @@ class LocalSource:
         return self.inbox.local_pending >= self.inbox.window_events
 
     def offer(self, events: Any, sequence: int, delivery: int, kind: int) -> None:
-        """These come next: objects, or records of a kind that have to be read first."""
+        """Put these into the inbox: objects, or records of a kind that have to be read first."""
         inbox = self.inbox
         with inbox.queue_lock:
             inbox.local_pending += len(events)
         inbox.offer(Arrival(self, sequence, events, 0, 0, False, delivery, 0, time.time(), self.version, kind))
 
     def offer_gap(self, first: int, last: int) -> None:
-        """These were dropped."""
+        """Tell the inbox that these events were dropped."""
         self.inbox.offer(self._gap(first, last))
 
     def _gap(self, first: int, last: int) -> Arrival[LocalSource]:
@@ -102,10 +102,10 @@ class LocalSource:
     # ---- as a source ----
 
     def position(self, run: Arrival[Source], count: int) -> None:
-        """None: nothing of it can be read again."""
+        """No position: nothing of it can be read again."""
 
     def close_run(self, run: Arrival[Source], outcome: bytes, reports: Reports) -> None:
-        """Have room for as many, and tell whoever delivered it."""
+        """Make room for as many as were handled, and tell whoever delivered them."""
         inbox = self.inbox
         with inbox.queue_lock:
             inbox.local_pending -= len(run.events)

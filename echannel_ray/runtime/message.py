@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Message:
-    """An event with what is known about it."""
+    """An event, with its producer, its number there, and the time when it was published."""
 
     event: Any
     producer: str

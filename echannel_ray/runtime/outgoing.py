@@ -19,7 +19,7 @@ _MAX_PARTS = 256
 
 
 class Outgoing:
-    """One per endpoint; all but `write` is called under the endpoint's lock."""
+    """What leaves by the link of one endpoint; all but `write` is called under the endpoint's lock."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -62,7 +62,7 @@ class Outgoing:
     # ---- the link ----
 
     def put(self, frame: Buffer) -> None:
-        """A frame to be written."""
+        """Queue a frame to be written."""
         self._outbox.append(frame)
 
     def write(self) -> None:
@@ -113,7 +113,7 @@ class Outgoing:
 
 
 def _behind(parts: list[Buffer], taken: int) -> list[Buffer]:
-    """What is left of the parts after so many bytes."""
+    """The parts without so many bytes at their beginning."""
     for i, part in enumerate(parts):
         if taken < len(part):
             return [memoryview(part)[taken:], *parts[i + 1 :]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 T = TypeVar("T", bound="OwnedByProcess")
 
 
@@ -21,9 +23,10 @@ class OwnedByProcess:
     ) -> None:
         self.close()
 
+    @override
     def __reduce__(self) -> Any:
         raise TypeError(self._advice)
 
     def close(self) -> None:
-        """End it; a second call does nothing."""
+        """End what this is; a second call does nothing."""
         raise NotImplementedError

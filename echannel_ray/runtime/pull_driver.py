@@ -26,7 +26,7 @@ from echannel_ray.runtime.waiting import deadline_of
 
 
 class Ended(Exception):
-    """The subscription was closed, and all iteration over it ends."""
+    """Raised where the subscription was closed: all iteration over it ends."""
 
 
 class PullDriver(Driver):
@@ -295,7 +295,7 @@ class Ledger:
             yield page.run, page.failure
 
     def unfinished(self, begun: Arrival[Source] | None) -> list[tuple[Arrival[Source], int]]:
-        """All other runs, with how many events of each are handled; `begun` is perhaps one of them."""
+        """The other runs, with how many events of each are handled; `begun` is perhaps one of them."""
         unfinished = [(page.run, page.open[0] if page.open else page.next) for page in self._pages]
         self._pages.clear()
         if begun is not None and all(run is not begun for run, _ in unfinished):

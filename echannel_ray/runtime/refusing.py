@@ -18,7 +18,7 @@ def check_key(shipment: Shipment, branch: Branch, key: bytes | None) -> None:
 
 
 def refused(shipment: Shipment, branch: Branch, reason: str) -> errors.ModulatorRefused:
-    """What `subscribe` is to raise."""
+    """The error that `subscribe` is to raise."""
     return errors.ModulatorRefused(
         f"producer {branch.publisher.name} of channel {branch.publisher.channel!r} refuses modulator {shipment.name}: "
         f"{reason}",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Request(Waiter):
-    """One question; requests are such that asking twice does no harm."""
+    """A question to a manager; requests are such that asking twice does no harm."""
 
     __slots__ = ("answer", "is_awaited", "payload")
 
@@ -28,7 +28,7 @@ class Request(Waiter):
 
 
 class Requests:
-    """One per endpoint."""
+    """The requests of one endpoint to managers."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -90,7 +90,7 @@ class Requests:
         self._endpoint.outgoing.write()
 
     def answered(self, number: int, payload: bytes) -> None:
-        """An answer has come."""
+        """Take in an answer."""
         request = self._open.get(number)
         if request is not None:
             request.answer = payload
@@ -99,13 +99,13 @@ class Requests:
                 del self._open[number]
 
     def repeat(self) -> None:
-        """The link is a new one; under the endpoint's lock."""
+        """Ask again what was not answered: the link is a new one. Under the endpoint's lock."""
         for number, request in [*self._open.items()]:
             if not request.done:
                 self._put(number, request)
 
     def fail(self, error: errors.EChannelError) -> None:
-        """No answer will come any more."""
+        """End all requests: no answer will come any more."""
         for request in [*self._open.values()]:
             request.answer = error
             request.set()

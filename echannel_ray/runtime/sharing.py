@@ -25,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
+from typing_extensions import override
 
 from echannel_ray import errors
 from echannel_ray.core.messages import SharedRef
@@ -67,35 +68,37 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class State(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """All fields of a master."""
+    """The answer to `Attach` and `Publish`: all fields of a master."""
 
     version: int
     fields: bytes
 
 
 class Applied(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """All copies have it."""
+    """The answer to `Update`: all copies have it."""
 
 
 class Stale(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """Not the version that the publisher expected."""
+    """The answer to `Publish` where it expected another version than the master has."""
 
     expected: int
     current: int
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=19):
-    """What was published makes no valid object."""
+    """The answer to `Publish` where what was published makes no valid object."""
 
     reason: str
 
 
 class Unknown(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """There is no such master here, or no copy of it."""
+    """The answer where there is no such master here, or no copy of it."""
 
 
 class Holder(Protocol):
-    """Has copies of a shared object."""
+    """Whoever has copies of a shared object, and is told of newer versions."""
+
+    __slots__ = ()
 
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
         """A newer version; `applied` is to be called when the copy has it, from any thread. It must not block."""
@@ -106,17 +109,17 @@ class Shared(Protocol):
 
     @property
     def policy(self) -> str | None:
-        """When copies are told."""
+        """When copies are told of what is published."""
 
     def _echannel_state(self) -> tuple[int, dict[str, Any]]:
-        """What was published last."""
+        """The version and fields that were published last."""
 
     def _echannel_merge(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
         """Take in what a copy has published; what has been published then."""
 
 
 class _Secondary:
-    """One endpoint with copies."""
+    """An endpoint with copies."""
 
     __slots__ = ("acked", "endpoint", "is_asked", "node")
 
@@ -128,7 +131,7 @@ class _Secondary:
 
 
 class _Announcement:
-    """Somebody waits until these endpoints have a version."""
+    """A version that somebody waits for these endpoints to have."""
 
     __slots__ = ("done", "version", "waiting")
 
@@ -139,7 +142,7 @@ class _Announcement:
 
 
 class Master:
-    """One per shared object of this process that others may have copies of; the endpoint keeps it alive."""
+    """A shared object of this process that others may have copies of; the endpoint keeps it alive."""
 
     def __init__(self, endpoint: Endpoint, number: int, shared: Shared) -> None:
         self._endpoint = endpoint
@@ -161,7 +164,7 @@ class Master:
         return len(self._secondaries)
 
     def state(self) -> State:
-        """What was published last."""
+        """The version and fields that were published last."""
         return self._encode(*self.shared._echannel_state())
 
     def _encode(self, version: int, fields: dict[str, Any]) -> State:
@@ -171,7 +174,7 @@ class Master:
         return encoded
 
     def attached(self, caller: Caller) -> State:
-        """An endpoint has copies, and wants the state."""
+        """Enter an endpoint that has copies; the state that it asks for."""
         with self._lock:
             secondary = self._secondaries.get(caller.endpoint)
             if secondary is None:
@@ -184,7 +187,7 @@ class Master:
         return state
 
     def merge(self, fields: dict[str, Any], expected_version: int | None) -> State:
-        """See `Shared`."""
+        """Take in what a copy has published; what has been published then."""
         return self._encode(*self.shared._echannel_merge(fields, expected_version))
 
     def tell_all(self, version: int, timeout: float | None) -> None:
@@ -280,13 +283,13 @@ class Attachment:
         return bool(self._holders) or self.arriving > 0
 
     def add(self, holder: Holder, state: State | None) -> State | Update | None:
-        """One more copy: what it begins with. It is told of all that comes later."""
+        """Enter a copy: what it begins with. It is told of all that comes later."""
         with self._lock:
             self._holders = [*self._holders, holder]  # never in place: see `tell`
             return self._newer(state)
 
     def remove(self, holder: Holder) -> None:
-        """One copy less."""
+        """Take out a copy."""
         with self._lock:
             self._holders = [each for each in self._holders if each is not holder]
 
@@ -327,7 +330,7 @@ class _Countdown:
             self._done()
 
 
-class CopyHolder:
+class CopyHolder(Holder):
     """A `SharedObject` of this process that is a copy: told of updates while somebody else holds it."""
 
     __slots__ = ("__weakref__", "_copy")
@@ -344,8 +347,8 @@ class CopyHolder:
 
         self._copy = weakref.ref(copy, dropped)
 
+    @override
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
-        """See `Holder`."""
         copy = self._copy()
         try:
             if copy is not None:
@@ -357,7 +360,7 @@ class CopyHolder:
 
 
 class Link:
-    """What a copy publishes and pulls through."""
+    """The link of a copy to its master, by which it publishes and pulls."""
 
     def __init__(self, endpoint: Endpoint, ref: SharedRef) -> None:
         self._endpoint = endpoint
@@ -368,16 +371,16 @@ class Link:
     def publish(
         self, fields: dict[str, Any], expected_version: int | None, timeout: float | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """See `Sharing`."""
+        """Have the master take these values; the version and fields that it has then."""
         return self._endpoint.sharing.publish(self.ref, fields, expected_version, timeout, self.holder)
 
     def pull(self, timeout: float | None = None) -> tuple[int, dict[str, Any]]:
-        """See `Sharing`."""
+        """The newest version and fields of the master."""
         return self._endpoint.sharing.pull(self.ref, timeout)
 
 
 class Sharing:
-    """One per endpoint."""
+    """The masters and the copies of shared objects at one endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -404,7 +407,7 @@ class Sharing:
         return master
 
     def withdraw(self, master: Master) -> None:
-        """Nobody is to have more copies of it; those that there are keep what they have."""
+        """Let nobody have more copies of a master; those that there are keep what they have."""
         with self._lock:
             self._masters.pop(master.ref.number, None)
 
@@ -458,14 +461,14 @@ class Sharing:
         return state.version, plain.decode(state.fields)
 
     def attach_soon(self, ref: SharedRef, holder: Holder) -> None:
-        """The same without waiting: the newest version comes to the holder."""
+        """Attach a copy without waiting: the newest version comes to the holder."""
         with self._lock:
             attachment = self._attachments.setdefault(_key(ref), Attachment(ref))
             attachment.add(holder, None)
         self._ask_soon(attachment)
 
     def detach(self, ref: SharedRef, holder: Holder) -> None:
-        """It is told nothing any more."""
+        """Tell a copy nothing more."""
         with self._lock:
             attachment = self._attachments.get(_key(ref))
             if attachment is not None:
@@ -480,7 +483,7 @@ class Sharing:
         timeout: float | None = None,
         holder: Holder | None = None,
     ) -> tuple[int, dict[str, Any]]:
-        """Have the master take these fields: what it has then.
+        """Have the master take these fields; the version and fields that it has then.
 
         Where its policy is prompt, all copies have them when this returns, but for `holder`: that is whose they are,
         and it has them by the answer.
@@ -501,7 +504,7 @@ class Sharing:
         return state.version, plain.decode(state.fields)
 
     def pull(self, ref: SharedRef, timeout: float | None = None) -> tuple[int, dict[str, Any]]:
-        """What the master has published last."""
+        """The version and fields that the master has published last."""
         state = self._ask(ref, Attach(ref.number), timeout)
         return state.version, plain.decode(state.fields)
 

@@ -35,7 +35,7 @@ _lock = threading.Lock()
 
 
 def ship(modulator: Modulator, tier: str) -> Shipment:
-    """The modulator as producers get it."""
+    """The modulator as the shipment that producers get."""
     given: Any = modulator
     if isinstance(given, str):
         raise ModulatorRefused(
@@ -85,7 +85,7 @@ def ship(modulator: Modulator, tier: str) -> Shipment:
 
 
 def identity_of_other(thing: Any) -> str:
-    """As `identity_of` for what is not shipped, a demodulator: members of a group have equal ones."""
+    """The identity of what is not shipped, a demodulator: members of a group have equal ones."""
     with io.BytesIO() as file, _by_value():
         pickler = _ShippingPickler(file)
         try:

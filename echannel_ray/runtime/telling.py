@@ -34,7 +34,7 @@ def metrics_are_on() -> bool:
 
 
 class Teller:
-    """One per endpoint."""
+    """Tells the concentrator what one endpoint has counted."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -45,7 +45,7 @@ class Teller:
         self._shown: set[str] = set()  # channels of which a gauge that is not 0 was told
 
     def tick(self, now: float) -> None:
-        """Tell what there is, if it is time."""
+        """Tell what was counted, if it is time."""
         if now >= self._due_at:
             self._due_at = now + TELL_SECONDS
             self.tell()
@@ -94,14 +94,14 @@ class Teller:
         return bool(more)
 
     def look_at_consumer(self, mailbox: Inbox) -> None:
-        """As `look_at_producer`."""
+        """Count what a consumer has done since the last look, as `look_at_producer` does for producers."""
         if self._is_on:
             key, counters = _flat(mailbox.totals())
             more = self._growth(mailbox, counters)
             self._add(mailbox.channel, {"derived": {self._name_of(mailbox.channel, key): more}} if key else more)
 
     def forget(self, part: Publisher | Inbox) -> None:
-        """It counts nothing any more."""
+        """Look no more at something that ends."""
         self._seen.pop(part, None)
 
     def _growth(self, part: Publisher | Inbox, counters: dict[str, Any]) -> dict[str, Any]:

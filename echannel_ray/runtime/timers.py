@@ -10,7 +10,7 @@ from echannel_ray.runtime.crew import Crew, Errand
 
 
 class Timer:
-    """One of them."""
+    """A call that is made again and again."""
 
     __slots__ = ("call", "due_at", "pending", "period_seconds")
 
@@ -22,7 +22,7 @@ class Timer:
 
 
 class Timers:
-    """One per endpoint; its ticker looks at them, and the crew makes the calls."""
+    """The timers of one endpoint; its ticker looks at them, and the crew makes the calls."""
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
@@ -30,7 +30,7 @@ class Timers:
         self._timers: dict[Timer, None] = {}
 
     def add(self, period_seconds: float, call: Callable[[], object]) -> Timer:
-        """Make this call so often."""
+        """Have a call made every so many seconds."""
         timer = Timer(period_seconds, call)
         with self._lock:
             self._timers[timer] = None
@@ -38,12 +38,12 @@ class Timers:
         return timer
 
     def remove(self, timer: Timer) -> None:
-        """Make it no more."""
+        """Stop making a call."""
         with self._lock:
             self._timers.pop(timer, None)
 
     def tick(self, now: float) -> bool:
-        """Have the calls made that are due; whether there were any."""
+        """Have the calls that are due made; whether there were any."""
         there_was = False
         if not self._timers:
             return False

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.formats.traced import Traced
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulation.replica import Replica
@@ -12,8 +14,8 @@ from echannel_ray.modulation.services import Services
 
 
 class TracedReplica(Replica):
-    """See above. An event that it emits in a later call than it got it in has no trace: to know it by then, it would
-    have to be kept for good.
+    """A replica whose events carry traces. An event that it emits in a later call than it got it in has none: to know
+    it by then, it would have to be kept for good.
     """
 
     def __init__(self, modulator: Modulator, services: Services) -> None:
@@ -22,8 +24,8 @@ class TracedReplica(Replica):
         self.enqueue_one = self._enqueue_opened
         self._given: dict[int, Traced] = {}  # by the ids of the events
 
+    @override
     def enqueue(self, events: Sequence[Any]) -> None:
-        """See `Replica`."""
         self._given.clear()
         super().enqueue([self._opened(event) for event in events])
 
@@ -31,8 +33,8 @@ class TracedReplica(Replica):
         self._given.clear()
         self._enqueue(self._opened(event))
 
+    @override
     def dequeue(self, count: int) -> list[Any]:
-        """See `Replica`."""
         taken: list[Any] = []
         while self.waiting and len(taken) < count:
             event = self.modulator.dequeue(self._opened(self.waiting.popleft()))
@@ -41,12 +43,13 @@ class TracedReplica(Replica):
             self._queue()
         return taken
 
+    @override
     def take(self) -> list[Any]:
-        """See `Replica`."""
         taken = self._closed(super().take())
         self._given.clear()
         return taken
 
+    @override
     def _queue(self) -> None:
         self.waiting.extend(self._closed(self.emitted))
         self.emitted.clear()

@@ -28,7 +28,7 @@ def undecodable(error: Exception, count: int) -> list[Any]:
 
 
 def unreadable(event: Undecodable) -> Exception:
-    """What to report for an event that could not be read here."""
+    """The error to report for an event that could not be read here."""
     if isinstance(event.error, ImportError | AttributeError):
         advice = "make its class importable in this process (install the module, or put it into Ray's runtime_env)"
         reason = describe(event.error)
@@ -37,7 +37,7 @@ def unreadable(event: Undecodable) -> Exception:
 
 
 def error_of(notice: Notice) -> EChannelError:
-    """What a notice tells."""
+    """The error that a notice tells."""
     try:
         wire.decode(notice.error)
     except EChannelError as error:

@@ -46,7 +46,7 @@ def open_more(endpoint: Endpoint, definition: Definition, event_type: Any, *form
 
 
 class RecordEncoder:
-    """One per producer of a typed channel; any number of threads may use it.
+    """Encodes the records of one producer of a typed channel; any number of threads may use it.
 
     A class or dtype that comes for the first time is compared with the channel's type and made known to its manager: so
     whoever gets such records can ask for their format.
@@ -189,7 +189,7 @@ class RecordEncoder:
         return block if type(block) is bytes or is_frozen(memoryview(block)) else bytes(block)
 
     def each(self, kind: int, block: Any, count: int) -> Iterator[Encoded]:
-        """The records of a block one by one."""
+        """The records of a block, one by one."""
         for payload_kind, payload in split(kind, block, count):
             yield payload_kind, payload, len(payload) + OVERHEAD_BYTES
 
@@ -207,7 +207,7 @@ class RecordEncoder:
         return self._valid(blocks) if blocks is not None and self._validate and self._own_class is not None else blocks
 
     def _valid(self, blocks: Iterator[tuple[int, Data, int]]) -> Iterator[tuple[int, Data, int]]:
-        """The same, each record compared with the channel's class: that takes making it."""
+        """The blocks, each record compared with the channel's class: that takes making it."""
         reader = Reader(self._own_class, types.schema_of(self._own_class))
         validate = validator_of(self._own_class)
         for kind, data, count in blocks:
@@ -267,7 +267,7 @@ class EmittedRecords:
         self._needed = frozenset(field.name for field in encoder.record.fields if field.default is None)
 
     def gets(self, kind: int) -> None:
-        """The modulator is about to be given events of this kind."""
+        """Have ready what is needed for events of this kind, which the modulator is about to be given."""
         token = token_of(kind)
         if token and token not in self._seen:
             self._learn(_known(token).record)
@@ -283,7 +283,7 @@ class EmittedRecords:
         return writer
 
     def encode(self, event: Any) -> Encoded:
-        """See `RecordEncoder.encode`; asks no manager about a mapping."""
+        """What an emitted event is on the wire: its kind, data and size in memory. Asks no manager about a mapping."""
         if not isinstance(event, Mapping):
             return self._encoder.emitted(event)
         names = frozenset(event)
@@ -334,7 +334,7 @@ def _known(token: int) -> schema.Format:
 
 
 class RecordReader:
-    """One per subscription of a typed channel: its events in the form that it asked for."""
+    """Reads the events of one subscription of a typed channel, in the form that it asked for."""
 
     def __init__(self, endpoint: Endpoint, channel: str, incarnation: int, reader: Reader | UntypedReader) -> None:
         self._endpoint = endpoint
@@ -348,7 +348,7 @@ class RecordReader:
         return not self.makes_batches and self._reader.is_target(event)
 
     def knows(self, kind: int) -> bool:
-        """Whether `read` need not ask for the format."""
+        """Whether the format is known, so that `read` need not ask for it."""
         return known.known(token_of(kind)) is not None
 
     def read(self, kind: int, events: Any) -> list[Any]:

@@ -25,7 +25,7 @@ class Overran(BaseException):
 
 
 class Watch:
-    """One per inline modulator; `enter` and `leave` surround each of its calls."""
+    """What the watchdog knows of one inline modulator; `enter` and `leave` surround each of its calls."""
 
     __slots__ = ("calls", "fired", "limit_seconds", "progress", "seen", "seen_at", "thread")
 
@@ -39,12 +39,12 @@ class Watch:
         self.seen_at = 0.0
 
     def enter(self) -> None:
-        """A call begins."""
+        """Note that a call of the modulator begins."""
         self.calls += 1
         self.thread = threading.get_ident()
 
     def leave(self) -> None:
-        """It has ended. `Overran` is not raised any more after this."""
+        """Note that the call has ended. `Overran` is not raised any more after this."""
         self.thread = 0
         if self.fired:
             with _lock:
@@ -56,7 +56,7 @@ _lock = threading.Lock()
 
 
 class Watchdog:
-    """One thread per endpoint, as long as there are inline modulators."""
+    """Watches the inline modulators of one endpoint, on a thread of its own while there are any."""
 
     def __init__(self) -> None:
         self._watches: dict[Watch, None] = {}
@@ -64,7 +64,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def add(self, watch: Watch) -> None:
-        """Look after one more."""
+        """Look after one more modulator."""
         with _lock:
             self._watches[watch] = None
             if self._thread is None:
@@ -72,7 +72,7 @@ class Watchdog:
                 self._thread.start()
 
     def remove(self, watch: Watch) -> None:
-        """It is not there any more."""
+        """Look no more after a modulator."""
         with _lock:
             self._watches.pop(watch, None)
             self._wake.set()

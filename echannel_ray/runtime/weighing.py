@@ -16,7 +16,7 @@ _LOOK_SECONDS: Final = 1.0
 
 
 class Weight:
-    """Of all events that have passed one place."""
+    """The number and size of all events that have passed one place."""
 
     __slots__ = ("_bytes", "_look_at", "_looks", "_seen_bytes", "_unknown")
 
@@ -27,15 +27,15 @@ class Weight:
         self._look_at = float("-inf")
 
     def add(self, size_bytes: int) -> None:
-        """Events passed that have so many bytes."""
+        """Count events that have so many bytes."""
         self._bytes += size_bytes
 
     def add_unknown(self, count: int) -> None:
-        """Events passed that nobody has serialised."""
+        """Count events that nobody has serialised."""
         self._unknown += count
 
     def look(self, event: Any, encode: Callable[[Any], tuple[int, Any, int]], now: float) -> None:
-        """One of these, whose size (by `encode`) counts for the others, if none was looked at in the last second."""
+        """Weigh an event, whose size (by `encode`) counts for the others, if none was looked at in the last second."""
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_SECONDS
@@ -48,12 +48,12 @@ class Weight:
 
     @property
     def total_bytes(self) -> int:
-        """Of all events, as far as that is known."""
+        """The bytes of all events, as far as that is known."""
         return self._bytes + (self._unknown * self._seen_bytes // self._looks if self._looks else 0)
 
 
 class Savings:
-    """Of one modulator."""
+    """What one modulator saves: the weight of what it sees, and of what it sends."""
 
     __slots__ = ("_most_bytes", "emitted", "seen")
 

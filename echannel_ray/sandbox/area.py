@@ -24,7 +24,7 @@ class Area:
         fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEAL | _SHRINK | _GROW | _FUTURE_WRITE)
 
     def write(self, data: bytes) -> None:
-        """Put these bytes at its beginning."""
+        """Put these bytes at the beginning of the area."""
         try:
             self._map[: len(data)] = data
         except ValueError:  # closed by another thread: nobody will read them
@@ -69,7 +69,7 @@ def sealed_copy(data: bytes) -> int:
 
 
 def map_area(descriptor: int) -> memoryview:
-    """In the sandbox, before the lockdown: the memory of batches, to be read."""
+    """Map the memory of batches, to be read; in the sandbox, before the lockdown."""
     mapped = mmap.mmap(descriptor, AREA_BYTES, access=mmap.ACCESS_READ)
     os.close(descriptor)
     return memoryview(mapped)
@@ -89,7 +89,7 @@ def read_apart(descriptor: int, size: int) -> bytes:
 
 
 def map_progress(descriptor: int) -> memoryview:
-    """In the sandbox: the two counts of the page of progress."""
+    """Map the two counts of the page of progress; in the sandbox."""
     mapped = mmap.mmap(descriptor, _PAGE_BYTES)
     os.close(descriptor)
     return memoryview(mapped).cast("I")

@@ -31,7 +31,7 @@ def read_batch(data: bytes | memoryview, events: list[Any]) -> tuple[bool, BaseE
 
 
 class Undecodable(Exception):
-    """An event that this process can't make again (`.cause`)."""
+    """Stands for an event that this process can't make again (`.cause`)."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__("the event can't be decoded in the sandbox")

@@ -15,7 +15,7 @@ Ask = Callable[[Call | Publish | Pull], Answer | Refuse]
 
 
 class Calls:
-    """One per sandbox: numbers the calls, and turns answers into values and errors."""
+    """The calls of one sandbox: it numbers them, and turns answers into values and errors."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -47,14 +47,14 @@ class Calls:
 
 
 class Link:
-    """What a copy of a shared object in a sandbox has of its master."""
+    """The link of a shared object's copy in a sandbox to its master."""
 
     def __init__(self, calls: Calls, index: int) -> None:
         self._calls = calls
         self._index = index
 
     def publish(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
-        """Publish these fields: the new version, and all fields."""
+        """Publish these fields; the new version, and all fields."""
         return self._calls.publish(self._index, fields, expected_version)
 
     def pull(self) -> tuple[int, dict[str, Any]]:

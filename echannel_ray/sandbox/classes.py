@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from typing_extensions import override
+
 from echannel_ray.formats import by_value
 
 _MAKERS: Final = frozenset({"_make_skeleton_class", "_make_skeleton_enum", "rebuild_class"})
@@ -27,7 +29,7 @@ Key = tuple[str, str]  # module and qualified name
 
 
 class Classes:
-    """One per sandbox: what the modulator's code has made, and what is made for events otherwise."""
+    """The classes in one sandbox: what the modulator's code has made, and what is made for events otherwise."""
 
     def __init__(self) -> None:
         self._planted: dict[Key, type] = {}
@@ -49,7 +51,7 @@ class Classes:
                     _put(*key, found[key][0])
 
     def forget(self) -> None:
-        """The modulator is gone, and its classes with it."""
+        """Remove the classes of the modulator, which is gone."""
         for (module, qualname), cls in self._planted.items():
             name = qualname.partition(".")[0]
             there = vars(sys.modules.get(module, cls)).get(name)
@@ -61,7 +63,7 @@ class Classes:
         self._generation += 1
 
     def class_from(self, identity: str, definition: bytes) -> type:
-        """In place of `by_value.class_from`, which pickles of events call."""
+        """The class of an event, in place of `by_value.class_from`, which pickles of events call."""
         cls = self._of_events.get(identity)
         if cls is None:
             made: type = _DefinitionUnpickler(definition, self).load()
@@ -92,8 +94,9 @@ class CodeUnpickler(pickle.Unpickler):
         super().__init__(io.BytesIO(code))
         self.made: list[type] = []
 
+    @override
     def find_class(self, module: str, name: str) -> Any:
-        """What makes classes is made to tell."""
+        """The class or function of this name; one that makes classes tells which it makes."""
         found = super().find_class(module, name)
         return _telling(found, self.made) if name in _MAKERS else found
 
@@ -105,8 +108,9 @@ class _DefinitionUnpickler(pickle.Unpickler):
         super().__init__(io.BytesIO(definition))
         self._classes = classes
 
+    @override
     def find_class(self, module: str, name: str) -> Any:
-        """What makes classes is given other bases."""
+        """The class or function of this name; one that makes classes derives them from the modulator's."""
         found, classes = super().find_class(module, name), self._classes
         if name == "_make_skeleton_class":
             return lambda kind, name, bases, *rest: found(
@@ -124,6 +128,7 @@ class _Stub(types.ModuleType):
         super().__init__(name)
         self.__path__ = []  # a package, so that those inside it are missed by their own names
 
+    @override
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -144,7 +149,7 @@ def _key_of(cls: type) -> Key:
 
 
 def _qualname_of(cls: type) -> str:
-    """As it was where the class was defined, as far as that can be known."""
+    """The qualified name that the class had where it was defined, as far as that can be known."""
     name = cls.__name__
     if "." in cls.__qualname__:
         return cls.__qualname__

@@ -16,7 +16,7 @@ _HELD_BYTES: Final = OVERHEAD_BYTES + 100
 
 
 class Given:
-    """One per sandbox. Beyond `max_bytes` of held payloads the oldest are forgotten, and can't be emitted any more."""
+    """The payloads that one sandbox holds. Beyond `max_bytes` the oldest are forgotten, and can't be emitted."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -53,7 +53,7 @@ class Given:
         return outputs, missing
 
     def clear(self) -> None:
-        """It holds none any more: its modulator is gone."""
+        """Forget all payloads: the sandbox holds none any more, since its modulator is gone."""
         self._held.clear()
         self._held_bytes = 0
 

@@ -25,7 +25,7 @@ Granted = Mapping[str, frozenset[str] | None]  # the methods of each service; No
 
 
 class Hearing:
-    """One per sandbox. `handle` runs on the warden's thread, the rest on any."""
+    """What one sandbox was asked for, and its answers. `handle` runs on the warden's thread, the rest on any."""
 
     def __init__(self, owner: Owner, max_held_bytes: int, refuse: Callable[[int, Exception], None]) -> None:
         self.task: Task | None = None
@@ -45,32 +45,32 @@ class Hearing:
         self._restarts = 0
 
     def expect(self, services: Granted, shared: int) -> None:
-        """What may be called, and how many shared objects there are."""
+        """Note what the sandbox may call, and how many shared objects there are."""
         self._services = services
         self._shared = shared
 
     def expect_update(self) -> None:
-        """An update of a shared object is being sent."""
+        """Note that an update of a shared object is being sent."""
         with self._lock:
             self._updates += 1
 
     def expect_restart(self) -> None:
-        """A new modulator holds nothing of what the old one held."""
+        """Note that a new modulator is made, which holds nothing of what the old one held."""
         self._given.clear()
         self._restarts += 1
 
     def end_call(self, call: int) -> None:
-        """A call is being answered."""
+        """Note that a call is being answered."""
         if self._outstanding == call:
             self._outstanding = None
 
     def forget(self) -> None:
-        """It is over: give the payloads back."""
+        """Give the payloads back: the sandbox is over."""
         self._given.clear()
         self.news.set()
 
     def handle(self, message: Upward) -> None:
-        """Tell the owner, or raise `Violation`."""
+        """Tell the owner of a message, or raise `Violation`."""
         if isinstance(message, Outcome):
             self._handle_outcome(message)
         elif isinstance(message, Call):
@@ -94,7 +94,7 @@ class Hearing:
             self.news.set()
 
     def tell_end(self, begun: int, reason: str, overran: bool) -> None:
-        """The process is gone."""
+        """Tell the owner that the process is gone."""
         task = self.task
         if self.installed is not None:
             index = begun if task is not None and task.is_batch and begun < task.count else -1
@@ -123,7 +123,7 @@ class Hearing:
             self._tell(self._owner.failed, message.number, message.index, outputs, message.waiting, failure)
 
     def _count_unasked(self, message: Outcome, installed: Installed) -> None:
-        """A period emits on its timer; more than that is no period."""
+        """Count what a period emits; `Violation` where that is more than its timer allows."""
         if message.index != -1:
             raise Violation("it failed at an event that there was not")
         self._unasked += 1

@@ -11,6 +11,8 @@ import pickle
 import time
 from typing import Any, Final
 
+from typing_extensions import override
+
 from echannel_ray.formats import plain
 from echannel_ray.modulation.modulator import Modulator, overrides
 from echannel_ray.modulation.replica import Replica
@@ -83,7 +85,7 @@ class Inmate:
         self._due = 0.0
 
     def run(self) -> None:
-        """Until the producer closes the socket."""
+        """Serve the producer until it closes the socket."""
         while True:
             timeout = None
             if self._period is not None and self._replica is not None:
@@ -303,6 +305,7 @@ class _Unpickler(CodeUnpickler):
         super().__init__(code)
         self._copy = copy
 
+    @override
     def persistent_load(self, pid: Any) -> Any:
         """Shared objects, which stay where they are: a copy is made here."""
         kind, index, cls = pid

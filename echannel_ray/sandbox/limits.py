@@ -29,7 +29,7 @@ class Limits:
 
 
 class SandboxUnavailable(EChannelError):
-    """This host can't make a sandbox that is worth the name (`.reason`)."""
+    """Raised where this host can't make a sandbox that is worth the name (`.reason`)."""
 
     def __init__(self, reason: str, **facts: Any) -> None:
         message = reason if facts else f"no sandbox can be made here, so nothing runs isolated: {reason}"
@@ -73,13 +73,13 @@ class Owner(Protocol):
         """The process is gone; the last call."""
 
     def called(self, call: int, service: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """It calls a service, and waits for `answer` or `refuse`."""
+        """The modulator calls a service, and waits for `answer` or `refuse`."""
 
     def shared_published(self, call: int, index: int, fields: dict[str, Any], expected_version: int | None) -> None:
-        """It publishes a shared object, and waits for `answer` (version, fields) or `refuse`."""
+        """The modulator publishes a shared object, and waits for `answer` (version, fields) or `refuse`."""
 
     def shared_pulled(self, call: int, index: int) -> None:
-        """It pulls a shared object, and waits for `answer` (version, fields) or `refuse`."""
+        """The modulator pulls a shared object, and waits for `answer` (version, fields) or `refuse`."""
 
     def shared_updated(self, index: int, version: int) -> None:
-        """It has taken over an update of a shared object."""
+        """The sandbox has taken over an update of a shared object."""

@@ -17,7 +17,7 @@ _MAX_UNSENT_BYTES: Final = 64 << 20
 
 
 class Line:
-    """One per sandbox. What the socket does not take at once waits here, and `want_room` is called."""
+    """The line to one sandbox. What the socket does not take at once waits here, and `want_room` is called."""
 
     def __init__(self, connected: socket.socket, want_room: Callable[[bool], None]) -> None:
         connected.setblocking(False)
@@ -29,7 +29,7 @@ class Line:
         self._frames = Frames(MAX_ANSWER_BYTES)
 
     def fileno(self) -> int:
-        """Of the socket."""
+        """The descriptor of the socket."""
         return self._socket.fileno()
 
     def send(self, message: Downward, descriptors: Sequence[int] = ()) -> None:
@@ -49,7 +49,7 @@ class Line:
                     self._want_room(True)
 
     def on_writable(self) -> None:
-        """There is room again."""
+        """Send what waits: there is room again."""
         with self._lock:
             self._flush()
             if not self._unsent:
@@ -72,7 +72,7 @@ class Line:
                 return
 
     def close(self) -> None:
-        """Close the socket, and what was to be sent."""
+        """Close the socket, and drop what was to be sent."""
         with self._lock:
             self._socket.close()
             for _, descriptors in self._unsent:
@@ -80,7 +80,7 @@ class Line:
             self._unsent.clear()
 
     def abandon(self) -> None:
-        """In the child of a fork, where another thread may have held the lock: close the socket."""
+        """Close the socket in the child of a fork, where another thread may have held the lock."""
         self._socket.close()
 
     def _flush(self) -> None:

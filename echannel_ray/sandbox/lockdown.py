@@ -65,7 +65,7 @@ def hide_files() -> bool:
 
 
 def enclose(machine: str, has_empty_root: bool) -> list[str]:
-    """All that can be done before the limits are known; the layers that worked."""
+    """Lock down what can be before the limits are known; the layers that worked."""
     layers = []
     if has_empty_root and _tries(os.chroot, _EMPTY_ROOT) and _tries(os.chdir, "/"):
         layers.append("empty root")

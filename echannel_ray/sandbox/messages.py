@@ -25,7 +25,7 @@ _Plain = Annotated[bytes, msgspec.Meta(max_length=MAX_CALL_BYTES)]
 
 
 class Violation(Exception):
-    """A sandbox said what no sandbox says."""
+    """Raised where a sandbox says what no sandbox says."""
 
 
 class _Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -42,7 +42,7 @@ class Start(_Message, tag=0):
 
 
 class Install(_Message, tag=1):
-    """Unpickle and set up this pair of class and modulator."""
+    """Asks to unpickle and set up this pair of class and modulator."""
 
     code: bytes
     services: list[str]
@@ -59,24 +59,24 @@ class Batch(_Message, tag=2):
 
 
 class Dequeue(_Message, tag=3):
-    """The transport can take so many of what waits."""
+    """Tells that the transport can take so many of what waits."""
 
     number: int
     count: int
 
 
 class Flush(_Message, tag=4):
-    """Emit what is held back."""
+    """Asks to emit what is held back."""
 
     number: int
 
 
 class Restart(_Message, tag=5):
-    """Make a new modulator from what was installed."""
+    """Asks to make a new modulator from what was installed."""
 
 
 class Update(_Message, tag=6):
-    """A shared object has changed."""
+    """Tells that a shared object has changed."""
 
     index: int
     version: int
@@ -84,14 +84,14 @@ class Update(_Message, tag=6):
 
 
 class Answer(_Message, tag=7):
-    """What a call returned."""
+    """What a call has returned."""
 
     call: int
     value: bytes
 
 
 class Refuse(_Message, tag=8):
-    """What a call raised."""
+    """What a call has raised."""
 
     call: int
     kind: str
@@ -103,19 +103,19 @@ class Refuse(_Message, tag=8):
 
 
 class Ready(_Message, tag=20):
-    """It is locked down, by these layers."""
+    """Tells that the sandbox is locked down, by these layers."""
 
     layers: Annotated[list[_Text], msgspec.Meta(max_length=20)]
 
 
 class Unavailable(_Message, tag=21):
-    """It could not be locked down."""
+    """Tells that the sandbox could not be locked down."""
 
     reason: _Text
 
 
 class Done(_Message, tag=22):
-    """What came of `Install`."""
+    """Tells what came of `Install`."""
 
     queues: bool
     period_seconds: float | None
@@ -124,7 +124,7 @@ class Done(_Message, tag=22):
 
 
 class Failed(_Message, tag=23):
-    """`Install` failed."""
+    """Tells that `Install` failed."""
 
     description: _Text
 
@@ -159,7 +159,7 @@ class Call(_Message, tag=25):
 
 
 class Publish(_Message, tag=26):
-    """A shared object is published."""
+    """Publishes a shared object."""
 
     call: _Count
     index: _Count
@@ -168,14 +168,14 @@ class Publish(_Message, tag=26):
 
 
 class Pull(_Message, tag=27):
-    """A shared object is pulled."""
+    """Pulls a shared object."""
 
     call: _Count
     index: _Count
 
 
 class Updated(_Message, tag=28):
-    """`Update` was done."""
+    """Tells that `Update` was done."""
 
     index: _Count
     version: _Count

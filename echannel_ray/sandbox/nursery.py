@@ -45,7 +45,7 @@ class Spare:
 
 
 class Nursery:
-    """One per process and set of modules. Opened and read on the warden's thread; spares are taken from any."""
+    """The spare sandboxes for one set of modules. Opened and read on the warden's thread; any thread takes spares."""
 
     def __init__(self, modules: tuple[str, ...]) -> None:
         self._modules = modules
@@ -60,11 +60,11 @@ class Nursery:
 
     @property
     def pid(self) -> int | None:
-        """The zygote's."""
+        """The id of the zygote's process."""
         return None if self._zygote is None else self._zygote.pid
 
     def fileno(self) -> int:
-        """The control socket; -1 before it is there."""
+        """The descriptor of the control socket; -1 before it is there."""
         return -1 if self._control is None else self._control.fileno()
 
     def open(self) -> None:
@@ -120,12 +120,12 @@ class Nursery:
                 self._waiting -= 1
 
     def refill(self) -> None:
-        """Have one in reserve."""
+        """Have a spare in reserve."""
         with self._changed:
             self._order(1)
 
     def on_readable(self) -> None:
-        """A spare has come, or the zygote has ended."""
+        """Take in a spare that has come, or that the zygote has ended."""
         assert self._control is not None
         try:
             data, descriptors, _, _ = socket.recv_fds(self._control, 4096, 2)
@@ -156,7 +156,7 @@ class Nursery:
             self._zygote.wait()
 
     def abandon(self) -> None:
-        """In the child of a fork: close what was inherited."""
+        """Close what was inherited, in the child of a fork."""
         self.is_over = True
         self._drop_spares()
         if self._control is not None:

@@ -48,7 +48,7 @@ class Holdings:
         self._sweep_at = _MIN_SWEEP
 
     def keep(self, events: Sequence[Any]) -> array[int]:
-        """Those of the batch that somebody else still refers to."""
+        """Hold on to the events of a batch that somebody else still refers to; their indices."""
         keeps = array("I")
         for index, count in enumerate(references(events)):
             if count > _UNHELD:
@@ -73,7 +73,7 @@ class Holdings:
         return drops
 
     def clear(self) -> None:
-        """The modulator is gone; the producer has forgotten them too."""
+        """Forget all events: the modulator is gone, and the producer has forgotten them too."""
         self.handles.clear()
         self._objects.clear()
 

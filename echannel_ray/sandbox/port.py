@@ -38,7 +38,7 @@ class Port:
         self.descriptors: deque[int] = deque()
 
     def send(self, message: Upward) -> None:
-        """Have the producer get this message."""
+        """Send the producer a message."""
         view = memoryview(frame(message))
         while view:
             view = view[os.write(self._descriptor, view) :]
@@ -52,7 +52,7 @@ class Port:
         return self._messages.popleft()
 
     def ask(self, message: Call | Publish | Pull) -> Answer | Refuse:
-        """Send it, and wait for its answer. What else comes has to wait."""
+        """Send a message, and wait for its answer. What else comes has to wait."""
         self.send(message)
         while True:
             for at, each in enumerate(self._messages):

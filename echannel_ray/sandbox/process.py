@@ -161,7 +161,7 @@ class Sandbox:
         self._send(message)
 
     def answer(self, call: int, value: Any) -> None:
-        """What a call returned: plain data, else the call fails there."""
+        """Answer a call with what it returned: plain data, else the call fails there."""
         try:
             data = plain.encode(value)
         except plain.NotPlain as error:
@@ -171,7 +171,7 @@ class Sandbox:
         self._send(Answer(call, data))
 
     def refuse(self, call: int, error: BaseException) -> None:
-        """What a call raised."""
+        """Answer a call with what it raised."""
         self._hearing.end_call(call)
         self._send(take_apart(call, error))
 
@@ -196,11 +196,11 @@ class Sandbox:
     # ---- for the warden --------------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """Its socket."""
+        """The descriptor of the socket."""
         return self._line.fileno()
 
     def on_readable(self) -> None:
-        """Read what has come."""
+        """Read what the sandbox has sent."""
         try:
             for message in self._line.read():
                 if self._is_over:
@@ -221,7 +221,7 @@ class Sandbox:
         self._line.on_writable()
 
     def look(self, now: float) -> None:
-        """See whether it keeps its limits, and end it where it does not."""
+        """End it where it does not keep its limits."""
         try:
             reason = self._meter.look(now, self._hearing.task, self._hearing.installed)
         except Exception as error:  # what can't be watched does not run
@@ -230,13 +230,13 @@ class Sandbox:
             self.end(reason, True)
 
     def end(self, reason: str, overran: bool) -> None:
-        """On the warden's thread: kill it, and tell the owner."""
+        """Kill the process, and tell the owner; on the warden's thread."""
         begun, _ = self._progress.read()
         if self._finish(reason, overran):
             self._hearing.tell_end(begun, reason, overran)
 
     def abandon(self) -> None:
-        """In the child of a fork: close what was inherited, and leave the process to the parent."""
+        """Close what was inherited, in the child of a fork, and leave the process to the parent."""
         self._is_over = True
         self._line.abandon()
         os.close(self._process)

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class Warden:
-    """One per process."""
+    """Looks after all sandboxes of one process, on a thread of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class Warden:
             thread.join()
 
     def forget(self) -> None:
-        """In the child of a fork: close what was inherited. The processes are the parent's."""
+        """Close what was inherited, in the child of a fork. The processes are the parent's."""
         self._is_closed = True
         self._epoll.close()  # first: the parent's registrations are in it
         for sandbox in self._sandboxes.values():
@@ -92,30 +92,30 @@ class Warden:
             nursery.refill()
 
     def watch(self, sandbox: Sandbox) -> None:
-        """Hear it, and look at it."""
+        """Begin to hear a sandbox, and to look at it."""
         with self._lock:
             self._sandboxes[sandbox.fileno()] = sandbox
             self._epoll.register(sandbox.fileno(), _READ)
 
     def unwatch(self, sandbox: Sandbox) -> None:
-        """It is about to close its socket."""
+        """Stop hearing a sandbox, which is about to close its socket."""
         with self._lock:
             if self._sandboxes.pop(sandbox.fileno(), None) is not None:
                 self._epoll.unregister(sandbox.fileno())
 
     def want_room(self, sandbox: Sandbox, wanted: bool) -> None:
-        """Tell it when it can send more."""
+        """Tell a sandbox when it can send more, or do so no longer."""
         with self._lock:
             if sandbox.fileno() in self._sandboxes:
                 self._epoll.modify(sandbox.fileno(), _READ | select.EPOLLOUT if wanted else _READ)
 
     def post(self, task: Callable[[], None]) -> None:
-        """Have the warden's thread do this."""
+        """Have something done on the warden's thread."""
         self._tasks.append(task)
         self._ring()
 
     def wake(self) -> None:
-        """A sandbox has something to do: look at it from time to time."""
+        """Look at the sandboxes from time to time: one has something to do."""
         if self._sleeps_until_rung:
             self._ring()
 

@@ -29,7 +29,7 @@ class Task:
 
 
 class Meter:
-    """One per sandbox; looked at by the warden now and then, never for a batch that is done in between."""
+    """Measures one sandbox; the warden looks at it now and then, never for a batch that is done in between."""
 
     def __init__(self, pid: int, limits: Limits, progress: Progress) -> None:
         self._pid = pid
@@ -66,7 +66,7 @@ class Meter:
         self._tasks += 1
 
     def allow_more(self) -> None:
-        """It was asked for something besides tasks, which takes time too."""
+        """Allow time for something besides tasks that the sandbox was asked for."""
         self._unasked += 1
 
     def allow_making(self) -> None:
@@ -75,11 +75,11 @@ class Meter:
         self._made_before = self._tasks + 1
 
     def charge(self, seconds: float) -> None:
-        """It has cost its producer this time."""
+        """Add the time that the sandbox has cost its producer."""
         self._charged += seconds
 
     def look(self, now: float, task: Task | None, installed: Installed | None) -> str | None:
-        """Which limit it has broken, if any."""
+        """The limit that the sandbox has broken, if any."""
         cpu = self.cpu_seconds() + self._charged
         counts = self._progress.read()
         mark = (now, cpu)

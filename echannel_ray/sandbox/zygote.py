@@ -140,7 +140,7 @@ def _become(
     has_empty_root: bool,
     serve: Callable[[int, list[str], int], None],
 ) -> None:
-    """In the new process: everything that can be done before somebody wants it."""
+    """Do in the new process everything that can be done before somebody wants it."""
     descriptor = os.dup2(own.fileno(), 3)
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     memory = lockdown.memory_in_use()

@@ -192,7 +192,7 @@ def _of_alias(annotation: Any, alias: Any, value: Any, place: _Place) -> schema.
 
 
 def _of_union(items: list[schema.Type]) -> schema.Type:
-    """One type for all: `None` apart, unions inside it dissolved, and each item once."""
+    """The type of a union: `None` apart, unions inside it dissolved, and each item once."""
     flat: list[schema.Type] = []
     is_optional = False
     for item in items:

@@ -22,7 +22,7 @@ _MAX_FLOAT_BYTES: Final = 8
 
 
 class NoType(TypeError):
-    """There is no type of a schema for this; the text says why, and whoever catches it says where."""
+    """Raised where there is no type of a schema; the text says why, and whoever catches it says where."""
 
 
 def record_of_dtype(dtype: Any) -> schema.Record:

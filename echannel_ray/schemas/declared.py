@@ -32,7 +32,7 @@ def schema_of(event_type: Any) -> schema.Record:
 
 
 def source_of(event_type: Any) -> Source:
-    """Of which kind a declared type is; TypeError where it is none."""
+    """The kind of a declared type; TypeError where it is none."""
     if isinstance(event_type, type):
         kind = kind_of(event_type)
         if kind in ("pydantic", "dataclass", "struct"):

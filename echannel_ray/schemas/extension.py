@@ -28,7 +28,7 @@ class _Misfit(NamedTuple):
     path: str = ""
 
     def inside(self, step: str) -> _Misfit:
-        """The same, seen from outside."""
+        """The same misfit, seen from outside."""
         return _Misfit(self.reason, step + self.path)
 
 

@@ -22,7 +22,7 @@ from echannel_ray.formats import plain
 
 
 class Member(NamedTuple):
-    """One declared field. `default` and `is_optional` are those of `schema.Field`."""
+    """A declared field. `default` and `is_optional` are those of `schema.Field`."""
 
     name: str
     annotation: Any
@@ -123,7 +123,7 @@ def _member(name: str, annotation: Any, default: Any, factory: Any = _NO_DEFAULT
 
 
 class _Unwritten:
-    """What a factory would make."""
+    """Stands for what a factory would make."""
 
 
 def is_missing(default: Any) -> bool:

@@ -32,7 +32,7 @@ class _Problem(NamedTuple):
 
     @property
     def difference(self) -> str:
-        """In words."""
+        """The difference in words."""
         if self.expected is None:
             which = "not all its records have a" if self.is_rare else "its type has no"
             return f"{which} field {self.field!r} (here: {self.got})"

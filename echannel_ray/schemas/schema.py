@@ -21,7 +21,7 @@ ARROW: Final = "arrow"  # record batches, as Arrow's IPC writes them; whole colu
 
 
 class _Node(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
-    """One kind of value."""
+    """A kind of value."""
 
 
 class Bool(_Node, frozen=True, tag="bool"):

@@ -34,7 +34,7 @@ def describe(event_type: Any) -> dict[str, Any] | None:
 
 
 def described(record: schema.Record) -> dict[str, Any]:
-    """The same of a schema, whoever has declared it."""
+    """The declaration of a record's schema, whoever has declared it."""
     return {
         "kind": "record",
         "name": "Record",
@@ -86,13 +86,13 @@ def check_consumer(channel: str, defined: dict[str, Any] | None, event_type: Any
 
 
 def record_of(defined: dict[str, Any] | None) -> schema.Record:
-    """All fields of a channel that was `defined` so: those of its definition first, then what extends it."""
+    """The record of a channel that was `defined` so: the fields of its definition first, then what extends it."""
     record, extensions = _parts(defined) if defined is not None else (schema.Record(()), schema.Record(()))
     return schema.Record((*record.fields, *extensions.fields))
 
 
 def certain_of(defined: dict[str, Any] | None) -> schema.Record:
-    """Those of them that each record has, or that have a default to be used where one lacks them."""
+    """The record of those fields that each event has, or that have a default to be used where one lacks them."""
     return _certain(record_of(defined))
 
 

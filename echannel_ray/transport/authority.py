@@ -27,7 +27,7 @@ _AUTHORITY_LIFE = timedelta(days=3650)
 
 @dataclass(frozen=True)
 class AuthoritySecret:
-    """All that an authority is: kept among its actor's arguments, so that a restart rebuilds the same one."""
+    """The secret of an authority: kept among its actor's arguments, so that a restart rebuilds the same one."""
 
     key_pem: bytes = field(repr=False)
     certificate_pem: bytes

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
 
+from typing_extensions import override
+
 from echannel_ray.errors import Closed
 
 if TYPE_CHECKING:
@@ -44,14 +46,13 @@ class Peer:
 
 
 class Connection(Protocol):
-    """One link. Two threads may use it at once, one sending and one receiving, unless it is a `TlsConnection`."""
+    """A link. Two threads may use it at once, one sending and one receiving, unless it is a `TlsConnection`."""
 
-    @property
-    def peer(self) -> Peer:
-        """Who is at the other side."""
+    __slots__ = ()
+    peer: Peer  # at the other side
 
     def fileno(self) -> int:
-        """What to register with epoll."""
+        """What to register with epoll; -1 once it is closed."""
 
     def recv_into(self, buffer: WriteableBuffer) -> int | None:
         """Fill the (not empty) buffer from its start: how many bytes, 0 at end of file, None if there are none now."""
@@ -87,13 +88,13 @@ class QuietSocket(socket.socket):
 
     @classmethod
     def adopt(cls, other: socket.socket) -> QuietSocket:
-        """The same socket as a quiet one; `other` is of no use afterwards."""
+        """The socket as a quiet one; `other` is of no use afterwards."""
         adopted = cls(fileno=other.detach())
         adopted.setblocking(True)
         return adopted
 
 
-class PlainConnection:
+class PlainConnection(Connection):
     """A link over a stream socket as it is."""
 
     # The fast path of every event: a bound method of the socket and one call around it. An attribute that is the bound
@@ -106,12 +107,12 @@ class PlainConnection:
         self._recv_into = self._socket.recv_into
         self._sendmsg = self._socket.sendmsg
 
+    @override
     def fileno(self) -> int:
-        """What to register with epoll; -1 once it is closed."""
         return -1 if self._socket is None else self._socket.fileno()
 
+    @override
     def recv_into(self, buffer: WriteableBuffer) -> int | None:
-        """See `Connection`."""
         try:
             return self._recv_into(buffer)
         except BlockingIOError:
@@ -119,8 +120,8 @@ class PlainConnection:
         except OSError:
             return 0
 
+    @override
     def send(self, parts: Sequence[ReadableBuffer]) -> int:
-        """See `Connection`."""
         try:
             # Without this flag a program that set SIGPIPE to its default would be killed by a peer's death.
             return self._sendmsg(parts, (), socket.MSG_NOSIGNAL)
@@ -132,22 +133,24 @@ class PlainConnection:
                 return self.send(parts[:MAX_PARTS])
             raise as_connection_error(error) from None
 
+    @override
     def pending(self) -> bool:
-        """Never: all there is to read is in the socket."""
+        """Always False: all there is to read is in the socket."""
         return False
 
+    @override
     def wants_write(self) -> bool:
-        """Never: what was taken is the kernel's."""
+        """Always False: what was taken is the kernel's."""
         return False
 
+    @override
     def setblocking(self, blocking: bool) -> None:
-        """See `Connection`."""
         if self._socket is None:
             raise_closed()
         self._socket.setblocking(blocking)
 
+    @override
     def close(self) -> None:
-        """See `Connection`."""
         sock, self._socket = self._socket, None
         if sock is not None:
             self._recv_into = self._sendmsg = raise_closed  # type: ignore[assignment]
@@ -184,10 +187,10 @@ def shut_down(sock: socket.socket) -> None:
 
 
 def as_connection_error(error: OSError) -> ConnectionError:
-    """The same failure as the one kind of error that `send` raises (an unreachable host, say, is none by itself)."""
+    """The failure as the one kind of error that `send` raises (an unreachable host, say, is none by itself)."""
     return error if isinstance(error, ConnectionError) else ConnectionResetError(error.errno, str(error))
 
 
 def raise_closed(*_: object) -> NoReturn:
-    """What every call on a closed link does."""
+    """Raise what every call on a closed link raises."""
     raise Closed("this side has closed the link: use the one that was made after it", what="link")

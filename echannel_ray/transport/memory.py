@@ -7,14 +7,16 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from echannel_ray.transport.connection import Peer, raise_closed
+from typing_extensions import override
+
+from echannel_ray.transport.connection import Connection, Peer, raise_closed
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 
 class _Pipe:
-    """One direction. The lock is common to both, since a close ends both."""
+    """The bytes under way in one direction. The lock is common to both, since a close ends both."""
 
     def __init__(self, capacity: int, changed: threading.Condition) -> None:
         self.capacity = capacity
@@ -23,7 +25,7 @@ class _Pipe:
         self.ended = False
 
 
-class MemoryConnection:
+class MemoryConnection(Connection):
     """One end of a pair that `memory_pair` makes; it has no descriptor, so threads can wait in it and epoll can't."""
 
     def __init__(self, reads: _Pipe, writes: _Pipe) -> None:
@@ -34,12 +36,13 @@ class MemoryConnection:
         self._blocking = True
         self._closed = False
 
+    @override
     def fileno(self) -> int:
-        """Not supported."""
+        """Raises: a link in memory has no descriptor."""
         raise io.UnsupportedOperation("a link in memory has no descriptor: use threads, or a socketpair")
 
+    @override
     def recv_into(self, buffer: WriteableBuffer) -> int | None:
-        """See `Connection`."""
         view = memoryview(buffer).cast("B")
         with self._changed:
             if self._closed:
@@ -55,8 +58,8 @@ class MemoryConnection:
             self._changed.notify_all()
             return size
 
+    @override
     def send(self, parts: Sequence[ReadableBuffer]) -> int:
-        """See `Connection`."""
         data = b"".join(parts)
         taken = 0
         with self._changed:
@@ -74,23 +77,25 @@ class MemoryConnection:
                     return taken
                 self._changed.wait()
 
+    @override
     def pending(self) -> bool:
         """Whether a read would give something: there is no epoll that could know."""
         with self._changed:
             return bool(self._reads.content)
 
+    @override
     def wants_write(self) -> bool:
-        """Never: what was taken is the other end's."""
+        """Always False: what was taken is the other end's."""
         return False
 
+    @override
     def setblocking(self, blocking: bool) -> None:
-        """See `Connection`."""
         if self._closed:
             raise_closed()
         self._blocking = blocking
 
+    @override
     def close(self) -> None:
-        """See `Connection`."""
         with self._changed:
             self._closed = self._reads.ended = self._writes.ended = True
             self._changed.notify_all()

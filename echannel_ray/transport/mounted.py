@@ -68,7 +68,7 @@ class MountedCredentials:
 
 
 def _contents(directory: Path) -> Contents:
-    """By content, not by time: Kubernetes exchanges a symbolic link above the files, and other tools write in place."""
+    """The contents of the files, not their times: Kubernetes exchanges a link above them, others write in place."""
     found: Contents = {}
     for name in _FILES:
         found[name] = None

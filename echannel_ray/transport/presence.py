@@ -26,14 +26,14 @@ class FormerEndpoint(NamedTuple):
 
 
 def note_endpoint(directory: str | os.PathLike[str], endpoint_id: int, pid: int) -> None:
-    """An endpoint has linked."""
+    """Write down in the node's directory that an endpoint has linked."""
     # A process that is gone already has no start.
     name = f"{_PREFIX}{endpoint_id:016x}-{pid}-{_start_of(pid) or _NOBODY}"
     Path(directory, name).touch(mode=0o600)
 
 
 def forget_endpoint(directory: str | os.PathLike[str], endpoint_id: int) -> None:
-    """An endpoint has gone, and everybody was told."""
+    """Remove what was written down of an endpoint: it has gone, and everybody was told."""
     # Again where `mark_left` has renamed it between the two.
     while paths := [*Path(directory).glob(f"{_PREFIX}{endpoint_id:016x}-*")]:
         for path in paths:

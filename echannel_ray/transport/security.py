@@ -54,7 +54,7 @@ class Credentials:
 
     @property
     def trust(self) -> tuple[Any, ...]:
-        """By what handshakes judge peers: when it changes, links that were made before are to be made again.
+        """What handshakes judge peers by: when it changes, links that were made before are to be made again.
 
         (What `revoked` says of a link can be seen without another handshake.)
         """
@@ -72,7 +72,7 @@ class Credentials:
 
 
 def server_context(credentials: Credentials) -> ssl.SSLContext:
-    """For the side that listens: TLS 1.3, and a client without a certificate of our authority is refused."""
+    """The TLS of the side that listens: 1.3, and a client without a certificate of our authority is refused."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, credentials)
     # Links live long and are never resumed; a client that closes before it has read its tickets would reset the link.
     context.num_tickets = 0
@@ -80,7 +80,7 @@ def server_context(credentials: Credentials) -> ssl.SSLContext:
 
 
 def client_context(credentials: Credentials) -> ssl.SSLContext:
-    """For the side that connects: TLS 1.3, and a server without a certificate of our authority is refused."""
+    """The TLS of the side that connects: 1.3, and a server without a certificate of our authority is refused."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, credentials)
 
 

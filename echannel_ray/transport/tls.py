@@ -13,8 +13,17 @@ import ssl
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from echannel_ray.errors import NotAuthorised
-from echannel_ray.transport.connection import Peer, QuietSocket, as_connection_error, raise_closed, shut_down
+from echannel_ray.transport.connection import (
+    Connection,
+    Peer,
+    QuietSocket,
+    as_connection_error,
+    raise_closed,
+    shut_down,
+)
 from echannel_ray.transport.security import Credentials, identify
 
 if TYPE_CHECKING:
@@ -31,7 +40,7 @@ _WELCOME = b"\x01"
 _UNWELCOME = b"\x00"
 
 
-class TlsConnection:
+class TlsConnection(Connection):
     """A link over TCP with TLS; one thread at a time may use it."""
 
     def __init__(
@@ -55,7 +64,7 @@ class TlsConnection:
         self._pending = False
 
     def handshake(self) -> bool:
-        """Go on with it as far as it goes now: whether it is done.
+        """Go on with the handshake as far as it goes now; whether it is done.
 
         Raises `ssl.SSLError` or `NotAuthorised` if one side refuses the other, `ConnectionError` if the peer is gone.
         """
@@ -101,12 +110,12 @@ class TlsConnection:
             )
         return True
 
+    @override
     def fileno(self) -> int:
-        """What to register with epoll; -1 once it is closed."""
         return -1 if self._socket is None else self._socket.fileno()
 
+    @override
     def recv_into(self, buffer: WriteableBuffer) -> int | None:
-        """See `Connection`."""
         if self._socket is None:
             raise_closed()
         view = memoryview(buffer).cast("B")
@@ -149,8 +158,8 @@ class TlsConnection:
             self._pending = True
         return len(data)
 
+    @override
     def send(self, parts: Sequence[ReadableBuffer]) -> int:
-        """See `Connection`."""
         if self._socket is None:
             raise_closed()
         taken = 0
@@ -189,22 +198,24 @@ class TlsConnection:
         with contextlib.suppress(ConnectionError):
             self._flush()
 
+    @override
     def pending(self) -> bool:
         """Whether records have left the socket that nobody has read yet."""
         return self._pending and self._socket is not None
 
+    @override
     def wants_write(self) -> bool:
         """Whether records wait for the socket to take them."""
         return self._socket is not None and (bool(self._unsent) or self._outgoing.pending > 0)
 
+    @override
     def setblocking(self, blocking: bool) -> None:
-        """See `Connection`."""
         if self._socket is None:
             raise_closed()
         self._socket.setblocking(blocking)
 
+    @override
     def close(self) -> None:
-        """See `Connection`."""
         # TLS's own goodbye is left out: it would tell a cut from a close, and flows treat them alike.
         sock, self._socket = self._socket, None
         if sock is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
+from typing_extensions import override
 
 from echannel_ray.integrations.spark.options import SinkOptions, SourceOptions, Target
 from echannel_ray.integrations.spark.sink import BatchSink, StreamingSink
@@ -24,30 +25,36 @@ class EChannelSource(DataSource):
     """
 
     @classmethod
+    @override
     def name(cls) -> str:
         """What `.format(...)` calls it."""
         return "echannel"
 
+    @override
     def schema(self) -> StructType:
         """Of a typed channel's events, where the reader is given none."""
         target = Target.of(self.options)
         return spark_schema(channel_schema(target), target.channel)
 
+    @override
     def reader(self, schema: StructType) -> BatchSource:
         """For `spark.read`."""
         return BatchSource(schema, SourceOptions.of(self.options))
 
-    def streamReader(self, schema: StructType) -> StreamingSource:  # noqa: N802
+    @override
+    def streamReader(self, schema: StructType) -> StreamingSource:
         """For `spark.readStream`."""
         return StreamingSource(schema, SourceOptions.of(self.options))
 
+    @override
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """For `df.write`."""
         if overwrite:
             raise ValueError('a channel can\'t be overwritten: use .mode("append")')
         return BatchSink(schema, SinkOptions.of(self.options))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamingSink:  # noqa: N802
+    @override
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamingSink:
         """For `df.writeStream`."""
         if overwrite:
             raise ValueError('a channel can\'t be overwritten: use .outputMode("append")')

@@ -17,7 +17,7 @@ Bounds = Mapping[str, tuple[int, int]]  # that of the first event of each log, a
 
 
 class StreamOffset(TypedDict):
-    """See above."""
+    """An offset of a stream: the group of its query, and the offset of the next event of each log."""
 
     group: str
     logs: dict[str, int]

@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
+from typing_extensions import override
 
 from echannel_ray.integrations.spark import files
 from echannel_ray.integrations.spark.connection import connected
@@ -156,14 +157,17 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         super().__init__(schema, options)
         self._name = self._named(options.write or f"spark-{uuid.uuid4().hex}")
 
+    @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """On an executor: one attempt at one partition."""
         return self._write(iterator, self._name)
 
+    @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver: all partitions are done."""
         self._commit(messages)
 
+    @override
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver: the job has failed, or Spark has not heard that its commit was done."""
         self._abort(self._name)
@@ -172,6 +176,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 class StreamingSink(_Sink, DataSourceStreamArrowWriter):
     """A query's writer. Spark makes it anew to commit, so what `write` has seen comes in its messages."""
 
+    @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """On an executor: one attempt at one partition of an epoch."""
         context = _context()
@@ -183,11 +188,13 @@ class StreamingSink(_Sink, DataSourceStreamArrowWriter):
             )
         return self._write(iterator, self._named(f"{query}/{batch}"))
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    @override
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: the epoch's partitions are done."""
         self._commit(messages)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    @override
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: the epoch has failed. Where no task came to its end, what is staged goes with its lease."""
         for write in {message.write for message in messages if isinstance(message, Written)}:
             self._abort(write)

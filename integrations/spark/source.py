@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
+from typing_extensions import override
 
 from echannel_ray.errors import EChannelError, TypeMismatch
 from echannel_ray.gateway.patience import Patience
@@ -120,6 +121,7 @@ class _Source:
 class BatchSource(_Source, DataSourceReader):
     """All that is retained, or the part between two offsets."""
 
+    @override
     def partitions(self) -> Sequence[InputPartition]:
         """On the driver."""
         options = self._options
@@ -144,7 +146,8 @@ class StreamingSource(_Source, DataSourceStreamReader, SupportsTriggerAvailableN
         self._newest: StreamOffset | None = None
         self._renewed_at: float | None = None  # None: nothing is held by this run
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    @override
+    def initialOffset(self) -> dict[str, Any]:
         """On the driver, for a query without a checkpoint."""
         options = self._options
         if options.group is None:
@@ -155,7 +158,8 @@ class StreamingSource(_Source, DataSourceStreamReader, SupportsTriggerAvailableN
             marks = {**marks, **options.starting}
         return dict(stream_offset(options.group, marks))
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    @override
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """On the driver: up to where the next epoch goes."""
         group, marks = start["group"], start["logs"]
         lease = self._options.lease_seconds
@@ -201,23 +205,28 @@ class StreamingSource(_Source, DataSourceStreamReader, SupportsTriggerAvailableN
         self._renewed_at = time.monotonic()
         return marks
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    @override
+    def getDefaultReadLimit(self) -> ReadLimit:
         """As the option says."""
         max_rows = self._options.max_rows_per_epoch
         return ReadAllAvailable() if max_rows is None else ReadMaxRows(max_rows)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    @override
+    def prepareForTriggerAvailableNow(self) -> None:
         """Take what is there now for all there will be."""
         self._last = ends({}, self._bounds())
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    @override
+    def reportLatestOffset(self) -> dict[str, Any] | None:
         """For the query's progress: its lag is what is between this and where its epoch ended."""
         return None if self._newest is None else dict(self._newest)
 
+    @override
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """On the driver: the ranges of an epoch."""
         return list(split(start["logs"], end["logs"], self._options.rows_per_partition))
 
+    @override
     def commit(self, end: dict[str, Any]) -> None:
         """On the driver, when the epoch after it begins: what is before can be forgotten."""
         self._acknowledge(end["group"], end["logs"])
