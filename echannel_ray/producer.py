@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from echannel_ray.client.production import end_producer
 from echannel_ray.delivery import Delivery
 from echannel_ray.runtime.offload import in_thread
@@ -30,6 +32,7 @@ class Producer(OwnedByProcess):
         # In the place of the method of this class: another call for each event would be a third of what one costs.
         vars(self)["publish"] = self._calls.publish
 
+    @override
     def __repr__(self) -> str:
         publisher = self._publisher
         closed = " (closed)" if publisher.stream.closed else ""
@@ -79,6 +82,7 @@ class Producer(OwnedByProcess):
         """As `drain`, without holding up the event loop."""
         await in_thread(partial(self.drain, timeout))
 
+    @override
     def close(self, timeout: float | None = None) -> None:
         """Drain, and leave the channel. A second call does nothing."""
         end_producer(self._publisher, timeout)

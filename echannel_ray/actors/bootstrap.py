@@ -207,19 +207,6 @@ def ensure_managers(
     return [_checked(name, get_or_create, timeout) for name, get_or_create in zip(names, making, strict=True)]
 
 
-def ensure_manager(
-    namespace: str,
-    slot: int,
-    managers: int = DEFAULT_MANAGERS,
-    *,
-    actor_class: type | None = None,
-    timeout: float = ENSURE_TIMEOUT_SECONDS,
-) -> Handle:
-    """One of the channel managers, made where it is missing. `managers` counts where the namespace is new."""
-    make = _maker(namespace, slot, managers, actor_class, timeout)
-    return _checked(manager_name(namespace, slot), make, timeout)
-
-
 def ensure_concentrator(
     namespace: str,
     ray_node_id: str,

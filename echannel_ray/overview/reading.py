@@ -48,11 +48,6 @@ def read_channels(namespace: str) -> list[ChannelLine]:
     return sorted(lines, key=lambda line: line.channel)
 
 
-def read_channel(namespace: str, channel: str) -> ChannelLine:
-    """The channel of this name; an error that names others where there is none."""
-    return read_line(*find_channel(namespace, channel))
-
-
 def find_channel(namespace: str, channel: str) -> tuple[str, Definition]:
     """A channel's manager and its definition; an error that names others where there is none of this name."""
     server = bootstrap.name_server_name(namespace)

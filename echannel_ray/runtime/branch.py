@@ -131,7 +131,7 @@ class Host:
 
 
 class Branch:
-    """See above."""
+    """A derived channel at a producer: its modulator, if that could be installed, and the outlet to its consumers."""
 
     def __init__(self, sink: ConsumerSink, derived: Derived) -> None:
         self.sink = sink

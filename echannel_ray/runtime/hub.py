@@ -81,7 +81,7 @@ class HubLink:
 
     __slots__ = (
         "connection", "endpoint", "framer", "heard_at", "hello", "node", "opened_at", "out", "out_bytes", "renew_at",
-        "said_at", "writable",
+        "writable",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, now: float) -> None:
@@ -92,7 +92,7 @@ class HubLink:
         self.framer = Framer(MAX_GREETING_BYTES)
         self.out: deque[memoryview | bytes] = deque()
         self.out_bytes = 0
-        self.opened_at = self.heard_at = self.said_at = now
+        self.opened_at = self.heard_at = now
         self.writable = True  # False while epoll waits until it is
         self.renew_at = math.inf  # on `time.monotonic`; of a link that we opened, while both certificates are good
 
@@ -169,7 +169,6 @@ class Hub:
 
     def send(self, link: HubLink, data: bytes | memoryview) -> None:
         """Send, or keep what the socket does not take now. `data` may be a view of the buffer that is read into."""
-        link.said_at = self._now
         if link.node:
             self.bytes_between_nodes += len(data)
         if not link.out:

@@ -123,7 +123,7 @@ def test_another_wire_version_is_refused(two_nodes):
     assert caught.value.facts["part"] == "other:name-server"
     ray.kill(bootstrap.find("other:name-server"))
     with pytest.raises(VersionMismatch):
-        bootstrap.ensure_manager("mixed", 0, actor_class=OtherVersion)
+        bootstrap.ensure_managers("mixed", actor_class=OtherVersion)
     server = bootstrap.find("mixed:name-server")
     ray.get(server.stop.remote())
     ray.kill(server)
@@ -144,7 +144,7 @@ def test_a_jobs_runtime_env_rules_the_parts_only_where_it_has_to(two_nodes, tmp_
         env = dict(working_dir={str(tmp_path)!r}, env_vars=dict(THEIRS="1"))
         ray.init({two_nodes.address!r}, runtime_env=env, log_to_driver=False)
         bootstrap.ensure_name_server("apart")
-        print(ray.get(bootstrap.ensure_manager("apart", 0).describe.remote())["pid"])
+        print(ray.get(bootstrap.ensure_managers("apart")[0].describe.remote())["pid"])
     """)
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False)
     assert told.returncode == 0, told.stderr

@@ -10,7 +10,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
-from echannel_ray.overview.reading import read_channel
+from echannel_ray.overview.reading import find_channel, read_line
 from echannel_ray.runtime.inbox import WINDOW_EVENTS
 from tests.api.modulators import Above, Gate, Raising, Waiting
 from tests.api.parties import Inbox, Valve, ask, publish_all
@@ -295,7 +295,7 @@ class TestOverview:
         ray.get(near.consume.remote(derived))
         with channel.producer() as producer:
             producer.deliver("event").result(timeout=20)
-            line = read_channel("default", channel.name)
+            line = read_line(*find_channel("default", channel.name))
             assert line.model_dump(exclude={"event_type", "packing_degree"}) == channel.stats().model_dump(
                 exclude={"packing_degree"}
             )
@@ -304,12 +304,12 @@ class TestOverview:
 
     def test_a_channel_that_is_not_there(self, channel):
         with pytest.raises(ec.NoSuchChannel, match=f"did you mean .*'{re.escape(channel.name)}'") as caught:
-            read_channel("default", f"{channel.name}x")
+            find_channel("default", f"{channel.name}x")
         assert (caught.value.channel, caught.value.namespace) == (f"{channel.name}x", "default")
         with pytest.raises(LookupError, match="it has '"):
-            read_channel("default", "?" * 9)
+            find_channel("default", "?" * 9)
         with pytest.raises(ec.NoSuchChannel, match="no process has joined namespace 'nowhere'"):
-            read_channel("nowhere", channel.name)
+            find_channel("nowhere", channel.name)
 
 
 TIERS = ["inline", "isolated"]

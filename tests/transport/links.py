@@ -18,11 +18,11 @@ import pytest
 
 from echannel_ray.transport.authority import Authority
 from echannel_ray.transport.connection import Connection
-from echannel_ray.transport.memory import MemoryConnection, memory_pair
 from echannel_ray.transport.security import Credentials
 from echannel_ray.transport.tcp import TcpListener, connect_tcp
 from echannel_ray.transport.tls import TlsConnection
 from echannel_ray.transport.unix import UnixListener, connect_unix
+from tests.transport.memory import MemoryConnection, memory_pair
 
 HOST = "127.0.0.1"
 NOBODY = 65534

@@ -106,7 +106,7 @@ def test_concentrators_do_not_pay_for_cryptography(tmp_path):
     file.write_bytes(pickle.dumps(credentials(1)))
     program = f"""
 import pickle, sys
-import echannel_ray.transport.tcp, echannel_ray.transport.unix, echannel_ray.transport.memory
+import echannel_ray.transport.tcp, echannel_ray.transport.unix
 from echannel_ray.transport.security import client_context
 client_context(pickle.load(open({str(file)!r}, "rb")))
 assert not [name for name in sys.modules if name.startswith("cryptography")]
