@@ -8,7 +8,7 @@ import secrets
 from echannel_ray.errors import InvalidName
 
 # Raised whenever a frame or message changes its meaning: parts with another one refuse each other.
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 
 # All actors of all namespaces live in this Ray namespace, so that every job of the cluster finds them.
 RAY_NAMESPACE = "echannel_ray"

@@ -67,7 +67,7 @@ CREDIT_WANTED_FIXED = struct.Struct("<QQQQIIQ")  # address, producer's node and 
 CALL_FIXED = struct.Struct("<QQQQQ")  # address, caller's node and endpoint, number; then what is asked
 RETURNED_FIXED = struct.Struct("<QQQQ")  # address, endpoint that was called, number; then the answer
 NUMBER = struct.Struct("<Q")
-REQUEST_ID = struct.Struct("<I")
+REQUEST_ID = struct.Struct("<Q")
 
 # The least length of each type's body: a shorter one is malformed.
 _LEAST: dict[int, int] = {

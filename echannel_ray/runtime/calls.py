@@ -1,9 +1,10 @@
-"""Calls from endpoint to endpoint, over the links: what one process asks of another without a Ray call.
+"""What one process asks of another over the links, without a Ray call: all that is asked and not answered yet.
 
 Rules:
 
 * A call is repeated until it is answered: its caller need not know where it, or its answer, was lost. Whoever serves
   one does it once per number while it lasts, and has to bear that it comes again later.
+* A request to a manager (see `requests`) is one that is repeated on a new link only: its concentrator asks on.
 * What nobody will answer any more is returned by the relay that knows it, and raises `Nobody`.
 * The thread that reads the link decodes calls and hands them to the crew, as it does with events: to serve one may
   take code of the user's.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -82,7 +84,7 @@ class Call(Waiter):
         self.interval_seconds = _REPEAT_SECONDS
         self.max_interval_seconds = _MAX_REPEAT_SECONDS
 
-    def end(self, answer: Message | None, error: Exception | None) -> None:
+    def end(self, answer: Any, error: Exception | None) -> None:
         """End the call: it was answered, or won't be."""
         self.answer, self.error = answer, error
         if isinstance(answer, Failed):
@@ -138,8 +140,7 @@ class Calls:
             for call in calls:
                 self.wait(call, deadline)
         finally:
-            for call in calls:
-                self._open.pop(call.number, None)
+            self.forget(calls)
         return [call.result() for call in calls]
 
     def wait(self, call: Call, deadline: float | None) -> None:
@@ -178,6 +179,20 @@ class Calls:
             own.outgoing.write()
         return call
 
+    def request(self, payload: bytes) -> Call:
+        """Ask a manager; under the endpoint's lock."""
+        call = Call(next(self._numbers), 0, 0, None)
+        call.frame = frames.frame(frames.REQUEST, frames.REQUEST_ID.pack(call.number) + payload)
+        call.repeat_at = call.interval_seconds = math.inf
+        self._open[call.number] = call
+        self._endpoint.outgoing.put(call.frame)
+        return call
+
+    def forget(self, calls: Iterable[Call]) -> None:
+        """Nobody waits for these any more."""
+        for call in calls:
+            self._open.pop(call.number, None)
+
     @property
     def is_waiting(self) -> bool:
         """Whether there is anything to repeat soon."""
@@ -187,9 +202,9 @@ class Calls:
         """The link (or the path to a node) is a new one; under the endpoint's lock."""
         for call in [*self._open.values()]:
             if node is None or call.node == node:
-                # The rest of the way may be away as well, for a while.
-                call.interval_seconds = min(call.interval_seconds, 2 * _REPEAT_SECONDS)
-                call.repeat_at = min(call.repeat_at, time.monotonic() + call.interval_seconds)
+                if call.repeat_at < math.inf:  # the rest of the way may be away as well, for a while
+                    call.interval_seconds = min(call.interval_seconds, 2 * _REPEAT_SECONDS)
+                    call.repeat_at = min(call.repeat_at, time.monotonic() + call.interval_seconds)
                 self._endpoint.outgoing.put(call.frame)
 
     def tick(self, now: float) -> None:
@@ -211,7 +226,12 @@ class Calls:
             # What does not parse is skipped before the call is: it is repeated, and the next answer may be a good one.
             self._end(number, self._answers.decode(body[frames.RETURNED_FIXED.size :]), None)
 
-    def _end(self, number: int, answer: Message | None, error: Exception | None) -> None:
+    def replied(self, body: memoryview) -> None:
+        """Take in a REPLY frame: what a manager answers. Who waits for it decodes it."""
+        (number,) = frames.REQUEST_ID.unpack_from(body)
+        self._end(number, bytes(body[frames.REQUEST_ID.size :]), None)
+
+    def _end(self, number: int, answer: Any, error: Exception | None) -> None:
         call = self._open.pop(number, None)
         if call is not None:
             call.end(answer, error)

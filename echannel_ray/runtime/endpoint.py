@@ -143,7 +143,6 @@ class Endpoint(Link):
                 return
             self.closed = True
             self._abandon_all("this process has left")
-        self.requests.fail(errors.Closed("this process has left the namespace", what="session"))
         self.calls.fail(errors.Closed("this process has left the namespace", what="session"))
         if self.connection is not None:
             self.teller.tell()
@@ -194,7 +193,6 @@ class Endpoint(Link):
         with self.lock:
             self.broken = error
             self._abandon_all(str(error))
-        self.requests.fail(error)
         self.calls.fail(error)
         for mailbox in [*self.mailboxes.values()]:
             mailbox.close()
@@ -226,7 +224,6 @@ class Endpoint(Link):
             self.incoming.restart()
             registered = [frames.REQUEST_ID.pack(0) + wire.encode(each) for each in self._registered()]
             self.core.linked(time.monotonic(), [frames.frame(frames.REQUEST, each) for each in registered])
-            self.requests.repeat()
             self.calls.repeat()
         self.sharing.relinked()
         self.outgoing.write()

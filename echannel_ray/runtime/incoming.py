@@ -227,9 +227,7 @@ class Incoming:
         self._endpoint.calls.returned(flags, body)
 
     def _reply(self, flags: int, body: memoryview) -> None:
-        (number,) = frames.REQUEST_ID.unpack_from(body)
-        with self._endpoint.lock:
-            self._endpoint.requests.answered(number, bytes(body[frames.REQUEST_ID.size :]))
+        self._endpoint.calls.replied(body)
 
     def _push(self, flags: int, body: memoryview) -> None:
         endpoint = self._endpoint

@@ -84,7 +84,9 @@ def test_a_subscription_that_goes_over_to_a_modulator_takes_nothing_along(endpoi
     teller.tell()
     part.counters = {"derived": {"k": {"events_delivered": 9}}}
     teller.tell()
-    first, second = (wire.decode(each[frames.HEADER_BYTES + 4 :]).tallies for each in map(bytes, endpoint.sent))
+    first, second = (
+        wire.decode(each[frames.HEADER_BYTES + frames.REQUEST_ID.size :]).tallies for each in map(bytes, endpoint.sent)
+    )
     assert [each.counters for each in first] == [{"events_delivered": 5}]
     assert [each.counters for each in second] == [{"derived": {"Odd": {"events_delivered": 4}}}]
 
