@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from echannel_ray.event_channel import channel as channel
     from echannel_ray.event_code import Ecode as Ecode
     from echannel_ray.event_code import ecode as ecode
-    from echannel_ray.gateway.endpoint import Endpoint as Endpoint
+    from echannel_ray.gateway.address import Endpoint as Endpoint
     from echannel_ray.logs.positions import Position as Position
     from echannel_ray.models import ChannelStats as ChannelStats
     from echannel_ray.models import Status as Status
@@ -50,11 +50,12 @@ if TYPE_CHECKING:
     from echannel_ray.options import Packing as Packing
     from echannel_ray.options import Retention as Retention
     from echannel_ray.producer import Producer as Producer
+    from echannel_ray.progress_view import watch as watch
     from echannel_ray.records.generic import Record as Record
-    from echannel_ray.runtime.deliveries import Failure as Failure
-    from echannel_ray.runtime.deliveries import Receipt as Receipt
     from echannel_ray.runtime.message import Gap as Gap
     from echannel_ray.runtime.message import Message as Message
+    from echannel_ray.runtime.pending_deliveries import Failure as Failure
+    from echannel_ray.runtime.pending_deliveries import Receipt as Receipt
     from echannel_ray.session import Session as Session
     from echannel_ray.session import connect as connect
     from echannel_ray.session import disconnect as disconnect
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from echannel_ray.session import status as status
     from echannel_ray.shared_object import SharedObject as SharedObject
     from echannel_ray.subscription import Subscription as Subscription
-    from echannel_ray.watching import watch as watch
 
 _HOMES = {
     "dataset": ("read_dataset",),
@@ -78,17 +78,17 @@ _HOMES = {
     "modulation.admission": ("Admission",),
     "modulation.modulator": ("Demodulator", "FIFOModulator", "Modulator"),
     "modulation.services": ("Clock", "Logger", "ProducerInfo"),
-    "gateway.endpoint": ("Endpoint",),
+    "gateway.address": ("Endpoint",),
     "logs.positions": ("Position",),
     "options": ("Packing", "Retention"),
     "producer": ("Producer",),
-    "runtime.deliveries": ("Failure", "Receipt"),
+    "runtime.pending_deliveries": ("Failure", "Receipt"),
     "runtime.message": ("Gap", "Message"),
     "session": ("Session", "connect", "disconnect", "shutdown", "status"),
     "models": ("ChannelStats", "Status", "SubscriptionStats"),
     "shared_object": ("SharedObject",),
     "subscription": ("Subscription",),
-    "watching": ("watch",),
+    "progress_view": ("watch",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -31,7 +31,7 @@ _LEAST_EVENTS: Final = 10_000  # a task for fewer costs more than it reads
 
 
 @dataclass(frozen=True)
-class Part:
+class LogRange:
     """Events of a log that one task reads."""
 
     log: str
@@ -72,14 +72,14 @@ def read_dataset(
         if begin < first:
             raise _missing(channel, Missing(address.log, begin, first))
         if begin < end:
-            wanted.append(Part(address.log, begin, end))
+            wanted.append(LogRange(address.log, begin, end))
     source = _source(endpoint.namespace, definition, wanted)
     blocks = parallelism if parallelism > 0 else None
     dataset: ray.data.Dataset = read_datasource(source, override_num_blocks=blocks)
     return dataset
 
 
-def _source(namespace: str, definition: Definition, wanted: Sequence[Part]) -> Any:
+def _source(namespace: str, definition: Definition, wanted: Sequence[LogRange]) -> Any:
     """A datasource of Ray Data; its class is made here, since Ray Data takes long to import."""
     from ray.data import Datasource, ReadTask
     from ray.data.block import BlockMetadata
@@ -105,16 +105,18 @@ def _source(namespace: str, definition: Definition, wanted: Sequence[Part]) -> A
     return EChannelDatasource()  # type: ignore[no-untyped-call]
 
 
-def split(wanted: Sequence[Part], parallelism: int) -> list[Part]:
+def split(wanted: Sequence[LogRange], parallelism: int) -> list[LogRange]:
     """The parts cut anew into about so many of equal size."""
     total = sum(part.stop - part.start for part in wanted)
     step = max(_LEAST_EVENTS, -(-total // max(1, parallelism)))
     return [
-        Part(part.log, at, min(at + step, part.stop)) for part in wanted for at in range(part.start, part.stop, step)
+        LogRange(part.log, at, min(at + step, part.stop))
+        for part in wanted
+        for at in range(part.start, part.stop, step)
     ]
 
 
-def _read(namespace: str, definition: Definition, part: Part) -> Iterator[pa.Table]:
+def _read(namespace: str, definition: Definition, part: LogRange) -> Iterator[pa.Table]:
     """The tables of a part; runs in a task."""
     import pyarrow as pa
 

@@ -14,41 +14,41 @@ from typing_extensions import override
 
 from echannel_ray import errors, options
 from echannel_ray.client.channels import encoder_of, fields_of, open_typed, retains
-from echannel_ray.client.consumption import Pair, consume, tier_of
+from echannel_ray.client.consumption import EagerHandler, consume, tier_of
 from echannel_ray.client.derivation import derive, derived_meanwhile, name_of_derived, replay_from
 from echannel_ray.client.production import produce
 from echannel_ray.core import messages
 from echannel_ray.core.windows import OVERFLOW_POLICIES
-from echannel_ray.formats.traced import switch
+from echannel_ray.formats.trace_context import switch
 from echannel_ray.ids import check_channel_name, check_group_name, check_namespace
 from echannel_ray.logs.positions import Position
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.options import Packing, Retention
 from echannel_ray.producer import Producer
-from echannel_ray.records.reading import Reader
-from echannel_ray.records.untyped import UntypedReader
+from echannel_ray.records.reader import Reader
+from echannel_ray.records.untyped_reader import UntypedReader
 from echannel_ray.runtime.coroutine_driver import CoroutineDriver
+from echannel_ray.runtime.deadlines import deadline_of
 from echannel_ray.runtime.driver import Driver
 from echannel_ray.runtime.function_driver import FunctionDriver
+from echannel_ray.runtime.handler_loop import handler_loop
 from echannel_ray.runtime.inbox import Inbox, Tracer
-from echannel_ray.runtime.loops import handler_loop
 from echannel_ray.runtime.offload import in_thread
 from echannel_ray.runtime.publisher import Publisher
 from echannel_ray.runtime.pull_driver import PullDriver
-from echannel_ray.runtime.shipping import ship
-from echannel_ray.runtime.typed import RecordReader, open_more
-from echannel_ray.runtime.waiting import deadline_of
+from echannel_ray.runtime.record_codec import RecordReader, open_more
+from echannel_ray.runtime.shipments import ship
 from echannel_ray.schemas import types
-from echannel_ray.schemas.schema import Record, record_from
-from echannel_ray.schemas.texts import type_text
+from echannel_ray.schemas.schema import RecordType, record_from
+from echannel_ray.schemas.type_texts import type_text
 from echannel_ray.session import endpoint_for
 from echannel_ray.subscription import Subscription
 
 if TYPE_CHECKING:
     from echannel_ray.event_code import Ecode
     from echannel_ray.models import ChannelStats
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
     from echannel_ray.tracing import TracedPublisher
 
 
@@ -95,7 +95,7 @@ class EventChannel:
         self._name = name
         self._chain = chain
         self._derived: messages.Derived | None = None
-        self._endpoint: Endpoint | None = None  # that holds it
+        self._endpoint: ProcessEndpoint | None = None  # that holds it
         self._event_type = event_type
         self._packing = packing
         self._retain = retain
@@ -228,14 +228,14 @@ class EventChannel:
                 "E-code derives a channel, and is no modulator: channel.derive(…).subscribe(…)",
                 reason="E-code derives a channel",
             )
-        pair = Pair.of(modulator, demodulator, tier, group)
+        eager_handler = EagerHandler.of(modulator, demodulator, tier, group)
         self._check_start(start, on_missing)
         endpoint = self._joined()
         # A place in the logs is where those begin who read them: modulators work on what is replayed from there.
-        is_replayed = start not in (None, "new") and (pair.shipment is not None or bool(self._chain))
+        is_replayed = start not in (None, "new") and (eager_handler.shipment is not None or bool(self._chain))
         with self._behind(endpoint, start, group) if is_replayed else nullcontext(self._key()) as parent:
             records = self._records(endpoint, event_type, batches)
-            inbox = self._inbox(endpoint, handler, group, pair.fingerprint)
+            inbox = self._inbox(endpoint, handler, group, eager_handler.fingerprint)
             inbox.on_error = on_error
             consumption = consume(
                 endpoint,
@@ -243,7 +243,7 @@ class EventChannel:
                 inbox,
                 records,
                 parent=parent,
-                pair=pair,
+                eager_handler=eager_handler,
                 start=start,
                 skips_missing=on_missing == "skip",
                 timeout=timeout,
@@ -303,7 +303,7 @@ class EventChannel:
         derived._key()
         return derived
 
-    def _readable(self, tier: str | None) -> Record:
+    def _readable(self, tier: str | None) -> RecordType:
         """What E-code on this channel may read."""
         if tier not in (None, "ecode"):
             raise ValueError(f"E-code runs in the tier 'ecode', not {tier!r}")
@@ -331,7 +331,7 @@ class EventChannel:
             weakref.finalize(self, endpoint.derivations.released, handle).atexit = False
         return self._derived.key
 
-    def _records(self, endpoint: Endpoint, event_type: Any, batches: str | None) -> RecordReader | None:
+    def _records(self, endpoint: ProcessEndpoint, event_type: Any, batches: str | None) -> RecordReader | None:
         """How a subscription reads the records of a typed channel."""
         if batches not in (None, "numpy", "arrow"):
             raise ValueError(f'batches is "numpy" or "arrow", not {batches!r}')
@@ -373,13 +373,13 @@ class EventChannel:
             )
 
     def _behind(
-        self, endpoint: Endpoint, start: str | Position | None, group: str | None
+        self, endpoint: ProcessEndpoint, start: str | Position | None, group: str | None
     ) -> AbstractContextManager[str]:
         """What is derived up to here, from a place in the logs on; it lives as long as its subscriber."""
         return derived_meanwhile(endpoint, self._defined(), replay_from(str(start), group), *self._chain)
 
     def _inbox(
-        self, endpoint: Endpoint, handler: Callable[[Any], Any] | None, group: str | None, fingerprint: str
+        self, endpoint: ProcessEndpoint, handler: Callable[[Any], Any] | None, group: str | None, fingerprint: str
     ) -> Inbox:
         drive: Callable[[Inbox], Driver]
         if handler is None:
@@ -392,13 +392,13 @@ class EventChannel:
 
     # ---- opening ----
 
-    def _joined(self) -> Endpoint:
+    def _joined(self) -> ProcessEndpoint:
         endpoint = endpoint_for(self._namespace)
         if self._definition is None or self._name not in endpoint.definitions:
             self._open(endpoint)
         return endpoint
 
-    def _open(self, endpoint: Endpoint) -> None:
+    def _open(self, endpoint: ProcessEndpoint) -> None:
         # A derived channel may have another type than what it is derived from.
         event_type = self._event_type if not self._chain else None
         definition = open_typed(endpoint, self._name, event_type, self._packing, self._retain)

@@ -11,16 +11,16 @@ from typing_extensions import override
 from echannel_ray.core.messages import Shipment
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.program import TYPES_OF_VALUES, Type
-from echannel_ray.programs.source import Source, name_of, source_of
+from echannel_ray.programs.source import ProgramSource, name_of, source_of
 from echannel_ray.schemas import types
-from echannel_ray.schemas.schema import Record, as_bytes
+from echannel_ray.schemas.schema import RecordType, as_bytes
 from echannel_ray.shared_object import SharedObject
 
 
 class Ecode:
     """A program for `EventChannel.derive`; made by `ecode`."""
 
-    def __init__(self, source: Source, output: Any) -> None:
+    def __init__(self, source: ProgramSource, output: Any) -> None:
         self.source = source
         self.output = output
 
@@ -43,7 +43,7 @@ def as_ecode(modulator: Any) -> Ecode | None:
     return ecode(modulator) if isinstance(modulator, str) else None
 
 
-def shipped(program: Ecode, record: Record, params: Any) -> tuple[Shipment, bytes | None]:
+def shipped(program: Ecode, record: RecordType, params: Any) -> tuple[Shipment, bytes | None]:
     """The verified shipment that producers of a channel with these records get, and the schema of its output."""
     if params is not None and not isinstance(params, SharedObject):
         raise TypeError(

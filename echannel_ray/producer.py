@@ -11,7 +11,7 @@ from typing_extensions import override
 from echannel_ray.client.production import end_producer
 from echannel_ray.delivery import Delivery
 from echannel_ray.runtime.offload import in_thread
-from echannel_ray.runtime.owned import OwnedByProcess
+from echannel_ray.runtime.ownership import OwnedByProcess
 from echannel_ray.runtime.publisher import Publisher
 
 if TYPE_CHECKING:

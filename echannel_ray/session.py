@@ -15,23 +15,23 @@ import ray
 from typing_extensions import override
 
 from echannel_ray import errors
-from echannel_ray.actors import bootstrap
+from echannel_ray.actors import startup
 from echannel_ray.actors.storage import SOCKET_NAME
 from echannel_ray.client.departure import leave, leave_node, node_is_drained
 from echannel_ray.core import messages
-from echannel_ray.formats.traced import switch
+from echannel_ray.formats.trace_context import switch
 from echannel_ray.ids import check_namespace, node_number
-from echannel_ray.retained.calls import ANSWERS
-from echannel_ray.runtime.endpoint import Endpoint
+from echannel_ray.retained.log_calls import ANSWERS
 from echannel_ray.runtime.greeting import greet
-from echannel_ray.runtime.loops import handler_loop
-from echannel_ray.runtime.owned import OwnedByProcess
+from echannel_ray.runtime.handler_loop import handler_loop
+from echannel_ray.runtime.ownership import OwnedByProcess
+from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.presence import mark_left
 from echannel_ray.transport.unix import SocketDirectory, connect_unix, is_draining
 
 if TYPE_CHECKING:
-    from echannel_ray.gateway.endpoint import Endpoint as GatewayEndpoint
+    from echannel_ray.gateway.address import Endpoint as GatewayEndpoint
     from echannel_ray.models import Status
 
 DEFAULT_NAMESPACE = "default"
@@ -59,8 +59,8 @@ class Session(OwnedByProcess):
         self._ray_node_id: str = context.get_node_id()
         directory = SocketDirectory(namespace, node_number(self._ray_node_id))
         self._socket_path = directory.socket_path(SOCKET_NAME)
-        self._endpoint = Endpoint(namespace, node_number(self._ray_node_id), self._connect)
-        self._endpoint.calls.serve({}, ANSWERS)  # of the keepers of logs
+        self._endpoint = ProcessEndpoint(namespace, node_number(self._ray_node_id), self._connect)
+        self._endpoint.calls.serve({}, ANSWERS)  # of the log hosts
         self._endpoint.on_node_drains = self._leave_node
         self._endpoint.start()
 
@@ -89,8 +89,8 @@ class Session(OwnedByProcess):
             if self._endpoint.broken is None:
                 leave(self._endpoint, deadline)
         finally:
-            for mailbox in [*self._endpoint.mailboxes.values()]:
-                mailbox.close()
+            for inbox in [*self._endpoint.inboxes.values()]:
+                inbox.close()
             self._end()
 
     def _end(self) -> None:
@@ -168,14 +168,14 @@ class Session(OwnedByProcess):
 
     def revoke(self, endpoint: GatewayEndpoint | str) -> None:
         """End a token that `grant` has given in a session of this node: its connections end within a second."""
-        from echannel_ray.gateway.endpoint import Endpoint as GatewayEndpoint
+        from echannel_ray.gateway.address import Endpoint as GatewayEndpoint
         from echannel_ray.gateway.tokens import digest_of
 
         token = GatewayEndpoint.parse(str(endpoint)).token
         self._endpoint.requests.ask(messages.RevokeAtGateway(digest_of(token)))
 
     def _ask_gateway(self, request: messages.GatewayRequest) -> GatewayEndpoint:
-        from echannel_ray.gateway.endpoint import Endpoint as GatewayEndpoint
+        from echannel_ray.gateway.address import Endpoint as GatewayEndpoint
 
         return GatewayEndpoint.parse(self._endpoint.requests.ask(request))
 
@@ -187,7 +187,7 @@ class Session(OwnedByProcess):
 
     # ---- the link ----
 
-    def _connect(self, endpoint: Endpoint) -> Connection:
+    def _connect(self, endpoint: ProcessEndpoint) -> Connection:
         """A greeted link to the concentrator of this node; make it, if it is missing."""
         path = self._socket_path
         first = endpoint.connection is None and endpoint.reconnections == 0
@@ -220,13 +220,13 @@ class Session(OwnedByProcess):
 def _make_concentrator(namespace: str, ray_node_id: str, managers: int) -> str:
     """Have the node's concentrator, made where there is none: the path of its socket."""
     try:
-        bootstrap.ensure_managers(namespace, managers)
+        startup.ensure_managers(namespace, managers)
 
-        def get_or_make() -> bootstrap.Handle:
-            return bootstrap.ensure_concentrator(namespace, ray_node_id, managers)
+        def get_or_make() -> startup.Handle:
+            return startup.ensure_concentrator(namespace, ray_node_id, managers)
 
         # One that is about to retire is found, and gone before it answers: then another is made.
-        path = bootstrap.call(get_or_make, "ready", timeout=bootstrap.ENSURE_TIMEOUT_SECONDS)
+        path = startup.call(get_or_make, "ready", timeout=startup.ENSURE_TIMEOUT_SECONDS)
         return str(path)
     except TimeoutError as error:
         raise errors.Disconnected(
@@ -278,7 +278,7 @@ def connect(
 def _trace() -> None:
     if switch.is_on:
         return
-    if any(session._endpoint.mailboxes for session in _sessions.values()):
+    if any(session._endpoint.inboxes for session in _sessions.values()):
         raise errors.EChannelError(
             "this process has subscriptions already, and tracing is for all of a process: call "
             "connect(tracing=True) before the first subscribe()"
@@ -307,7 +307,7 @@ def session_for(namespace: str | None) -> Session:
         return session
 
 
-def endpoint_for(namespace: str | None) -> Endpoint:
+def endpoint_for(namespace: str | None) -> ProcessEndpoint:
     """What a call sends and receives by: of the session that it uses."""
     return session_for(namespace)._endpoint
 
@@ -335,13 +335,13 @@ def shutdown(namespace: str | None = None) -> None:
 
 
 def _stop_parts(namespace: str) -> None:
-    name = bootstrap.name_server_name(namespace)
+    name = startup.name_server_name(namespace)
     try:
-        bootstrap.find(name)
+        startup.find(name)
     except LookupError:
         return  # it never existed, or was stopped already
-    bootstrap.call(lambda: bootstrap.find(name), "stop", timeout=30.0)
-    ray.kill(bootstrap.find(name), no_restart=True)
+    startup.call(lambda: startup.find(name), "stop", timeout=30.0)
+    ray.kill(startup.find(name), no_restart=True)
 
 
 def status(namespace: str | None = None) -> Status:

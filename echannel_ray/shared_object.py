@@ -27,7 +27,6 @@ from typing_extensions import Format, get_annotations, override
 
 from echannel_ray.errors import EChannelError, MasterLost, NotSerialisable, StaleVersion
 from echannel_ray.formats import plain
-from echannel_ray.formats.definitions import definition_of, rebuild_class
 from echannel_ray.formats.fields import (
     ATOMS,
     MISSING,
@@ -40,12 +39,13 @@ from echannel_ray.formats.fields import (
     value_of,
     values_of,
 )
+from echannel_ray.formats.model_classes import definition_of, rebuild_class
 
 __all__ = ["SharedObject", "definition_of", "rebuild_class"]
 
 if TYPE_CHECKING:
     from echannel_ray.core.messages import SharedRef
-    from echannel_ray.runtime.sharing import Master
+    from echannel_ray.runtime.shared_copies import Master
 
 S = TypeVar("S", bound="SharedObject")
 
@@ -470,12 +470,12 @@ def _stale(expected: int, current: int) -> StaleVersion:
 def _copy_from(cls: type[S], whose: tuple[str, int, int, int], version: int, fields: bytes) -> S:
     """A secondary copy in this process; pickles call it."""
     from echannel_ray.core.messages import SharedRef
-    from echannel_ray.runtime.sharing import CopyHolder, Link
+    from echannel_ray.runtime.shared_copies import CopyHolder, MasterLink
     from echannel_ray.session import endpoint_for
 
     namespace, node, endpoint_id, number = whose
     endpoint = endpoint_for(namespace)
-    link = Link(endpoint, SharedRef(node, endpoint_id, number))
+    link = MasterLink(endpoint, SharedRef(node, endpoint_id, number))
     made = cls._echannel_copy(version, plain.decode(fields), link)
     link.holder = holder = CopyHolder(endpoint.sharing, link.ref, made)
     if endpoint.incoming.is_taking:

@@ -1,7 +1,8 @@
 """Traces by OpenTelemetry's conventions for messaging, in a process where tracing is on.
 
 Producers call by a `TracedPublisher`, and inboxes have a tracer, so that a process without tracing neither imports this
-nor asks at each event. The context travels as `formats.traced` says; records of typed channels have no place for it.
+nor asks at each event. The context travels as `formats.trace_context` says; records of typed channels have no place for
+it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from opentelemetry import context, propagate, trace
 from opentelemetry.trace import Link, Span, SpanKind
 
 from echannel_ray.errors import NotSerialisable
-from echannel_ray.formats.traced import Traced
-from echannel_ray.runtime.deliveries import PendingDelivery
+from echannel_ray.formats.trace_context import Traced
 from echannel_ray.runtime.inbox import Inbox
 from echannel_ray.runtime.message import Message
+from echannel_ray.runtime.pending_deliveries import PendingDelivery
 from echannel_ray.runtime.publisher import Publisher
 
 SYSTEM: Final = "echannel"

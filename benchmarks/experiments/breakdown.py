@@ -24,8 +24,8 @@ from echannel_ray.benchmarks.harness.records import SIZES, filled, frozen, quote
 from echannel_ray.benchmarks.harness.rows import Figure, Row, at_most, skipped
 from echannel_ray.benchmarks.harness.samples import Plan, Samples, interleave
 from echannel_ray.benchmarks.harness.up_to_socket import Sending
-from echannel_ray.records.reading import Reader
-from echannel_ray.records.writing import array_format
+from echannel_ray.records.reader import Reader
+from echannel_ray.records.writer import array_format
 from echannel_ray.schemas import types
 
 OURS, JSON, PICKLE, MPI = "echannel_ray", "JSON", "pickle", "MPI pack"

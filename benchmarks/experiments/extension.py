@@ -17,8 +17,8 @@ from echannel_ray.benchmarks.harness.records import SIZES, filled, quote
 from echannel_ray.benchmarks.harness.rows import Figure, Row, at_most
 from echannel_ray.benchmarks.harness.samples import Plan, Samples, interleave
 from echannel_ray.benchmarks.harness.up_to_socket import Receiving
-from echannel_ray.records.reading import Reader
-from echannel_ray.records.writing import array_format
+from echannel_ray.records.reader import Reader
+from echannel_ray.records.writer import array_format
 from echannel_ray.schemas import types
 from echannel_ray.schemas.schema import Format
 

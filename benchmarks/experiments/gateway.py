@@ -23,7 +23,7 @@ from echannel_ray.benchmarks.harness.handoff import Handoff
 from echannel_ray.benchmarks.harness.rows import Row
 from echannel_ray.benchmarks.harness.samples import Measure, Plan, interleave, sized
 from echannel_ray.gateway.client import GatewayClient
-from echannel_ray.logs.entries import Chosen, Place
+from echannel_ray.logs.entries import Chosen, WriteAttempt
 
 COLUMNS, ROWS = 8, 15_625  # of 8 bytes each
 BATCH_MEGABYTES = COLUMNS * ROWS * 8 / 1e6
@@ -94,7 +94,7 @@ def _client(pipe: Connection, endpoint: str, batch: pa.RecordBatch) -> None:
             began = time.perf_counter()
             if name == STAGED:
                 write = f"write-{next(writes)}"
-                entries = client.stage(_channel(name), Place(write, 0, 0), itertools.repeat(batch, count))
+                entries = client.stage(_channel(name), WriteAttempt(write, 0, 0), itertools.repeat(batch, count))
                 client.commit(_channel(name), write, [Chosen(0, 0, entries)])
             else:
                 client.publish(_channel(name), itertools.repeat(batch, count))

@@ -19,7 +19,7 @@ from echannel_ray.benchmarks.baselines.stores import Appending, Lmdb, Rocks, Wri
 from echannel_ray.benchmarks.harness.rows import Row, skipped
 from echannel_ray.benchmarks.harness.samples import Measure, Plan, interleave
 from echannel_ray.core.kinds import PLAIN
-from echannel_ray.logs.entries import Bounds, NewEntry
+from echannel_ray.logs.entries import LogBounds, NewEntry
 from echannel_ray.logs.store import Store
 
 OURS = "our log"
@@ -34,10 +34,10 @@ OTHERS: dict[str, tuple[Callable[[Path], Appending], str]] = {  # and the module
 
 
 class OurLog(Appending):
-    """The store as a keeper uses it."""
+    """The store as a log host uses it."""
 
     def __init__(self, folder: Path) -> None:
-        self._store = Store(str(folder / "log.db"), Bounds())
+        self._store = Store(str(folder / "log.db"), LogBounds())
 
     @override
     def append(self, number: int, value: bytes) -> None:

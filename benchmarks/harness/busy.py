@@ -7,7 +7,7 @@ import time
 
 from echannel_ray.benchmarks.harness.records import Reading
 from echannel_ray.formats.packs import encode_body
-from echannel_ray.records.writing import writer_of
+from echannel_ray.records.writer import writer_of
 from echannel_ray.schemas import types
 
 PACK_EVENTS = 64

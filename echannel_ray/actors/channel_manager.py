@@ -12,17 +12,17 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
-from echannel_ray.actors.bootstrap import (
+from echannel_ray.actors.actor_door import open_actors_door, silent_among
+from echannel_ray.actors.instruments import RayInstruments, flush_seconds
+from echannel_ray.actors.lag_metrics import Lags
+from echannel_ray.actors.startup import (
     ask,
     concentrator_name,
     describe_this_actor,
     manager_name,
     name_server_name,
 )
-from echannel_ray.actors.doors import open_actors_door, silent_among
-from echannel_ray.actors.instruments import RayInstruments, flush_seconds
-from echannel_ray.actors.lags import Lags
-from echannel_ray.core.counting import add_up, sums_by_node
+from echannel_ray.core.counters import add_up, sums_by_node
 from echannel_ray.core.lags import LAG, take_off
 from echannel_ray.core.membership import ChannelBook, InstallDerived, Instruction, PushMembership, RecordDefinition
 from echannel_ray.core.messages import (
@@ -36,7 +36,7 @@ from echannel_ray.core.messages import (
     Installed,
     ManagerRequest,
     Push,
-    Refused,
+    RefusedModulator,
     Registrations,
     Shipment,
     StatsWanted,
@@ -46,7 +46,7 @@ from echannel_ray.core.messages import (
 )
 from echannel_ray.errors import EChannelError, ModulatorRefused
 from echannel_ray.ids import WIRE_VERSION
-from echannel_ray.runtime.telling import metrics_are_on
+from echannel_ray.runtime.metrics_reporter import metrics_are_on
 from echannel_ray.transport import wire
 
 logger = logging.getLogger(__name__)
@@ -400,7 +400,7 @@ def _identify(shipment: Shipment) -> str:
     return identity_of(shipment.code, shipment.key, masters)
 
 
-def _error_of(refused: Refused) -> EChannelError:
+def _error_of(refused: RefusedModulator) -> EChannelError:
     """What the producer's endpoint says to whoever wants its modulator there."""
     try:
         wire.decode(refused.error)

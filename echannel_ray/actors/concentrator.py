@@ -15,23 +15,23 @@ from typing import Any, Final
 from typing_extensions import override
 
 from echannel_ray import errors
-from echannel_ray.actors.bootstrap import ask, concentrator_name, describe_this_actor, name_server_name, ray_nodes
-from echannel_ray.actors.doors import open_actors_door, silent_among
-from echannel_ray.actors.draining import Draining
+from echannel_ray.actors.actor_door import open_actors_door, silent_among
+from echannel_ray.actors.gateway_memory import forget_gateway
 from echannel_ray.actors.metrics import Metrics, start_metrics
+from echannel_ray.actors.node_drain import NodeDrain
 from echannel_ray.actors.peers import PEER_TIMEOUT_SECONDS, Peers, greeting
 from echannel_ray.actors.registry import Registry
-from echannel_ray.actors.remembered import forget_gateway
-from echannel_ray.actors.restoring import Restoring
+from echannel_ray.actors.restoration import Restoration
+from echannel_ray.actors.startup import ask, concentrator_name, describe_this_actor, name_server_name, ray_nodes
 from echannel_ray.actors.storage import SOCKET_NAME, Storage
 from echannel_ray.actors.wallet import Wallet
 from echannel_ray.core import frames, messages
 from echannel_ray.core.messages import ConcentratorInfo, Directory, Push, Registrations, Unconfirmed
-from echannel_ray.core.naming import slot_of
+from echannel_ray.core.name_book import slot_of
 from echannel_ray.core.relay import Relay
 from echannel_ray.core.states import Life
 from echannel_ray.ids import WIRE_VERSION, node_number
-from echannel_ray.runtime.hub import Hub, HubLink, Owner
+from echannel_ray.runtime.hub import Hub, HubLink, HubOwner
 from echannel_ray.transport import wire
 from echannel_ray.transport.presence import forget_endpoint, former_endpoints, note_endpoint
 from echannel_ray.transport.security import Credentials
@@ -74,7 +74,7 @@ CONCENTRATOR_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
 _SHOWN: Final = {**dict.fromkeys(_REFUSED, "starting"), "retiring": "serving", "withdrawn": "draining"}
 
 
-class Concentrator(Owner):
+class Concentrator(HubOwner):
     """The hub of its node: all endpoints of the node link to it; an actor, one per node and namespace."""
 
     def __init__(self, namespace: str, ray_node_id: str, linger_seconds: float = LINGER_SECONDS) -> None:
@@ -106,7 +106,7 @@ class Concentrator(Owner):
         self._metrics: Metrics | None = None  # none where they are switched off
         # Somebody has asked for it, and may take long to link up on a busy machine.
         self._idle_since = time.monotonic() + LINGER_SECONDS
-        self._draining = Draining(self, self._withdraw)
+        self._draining = NodeDrain(self, self._withdraw)
         self._unreported: set[int] = set()  # endpoints that have gone, which not all managers know yet
         answers: dict[str, Callable[..., Awaitable[Any]]] = {"health": self.health, "drain": self.drain}
         self._restoring: asyncio.Task[None] | None = None
@@ -136,7 +136,7 @@ class Concentrator(Owner):
         self._listeners.append(endpoints)
         self._hub.add_listener(endpoints)
         self._hub.start()
-        restoring = Restoring(self.namespace, self._manager_names, self._wallet.renew)
+        restoring = Restoration(self.namespace, self._manager_names, self._wallet.renew)
         await restoring.about_to_join()
         peers = await self._join(self._wallet)
         self._listeners.append(peers)
@@ -201,7 +201,7 @@ class Concentrator(Owner):
 
     @override
     def endpoint_gone(self, endpoint: int) -> None:
-        self._loop.call_soon_threadsafe(self._in_background, self._let_go(endpoint))
+        self._loop.call_soon_threadsafe(self._in_background, self._release_endpoint(endpoint))
 
     @override
     def peer_attached(self, node: int) -> None:
@@ -233,7 +233,7 @@ class Concentrator(Owner):
         if not self._attached:
             self._recovered.set()
 
-    async def _let_go(self, endpoint: int) -> None:
+    async def _release_endpoint(self, endpoint: int) -> None:
         self._registry.gone(endpoint)
         if self._metrics is not None:
             self._metrics.gone(endpoint)
@@ -424,7 +424,7 @@ class Concentrator(Owner):
         return _SHOWN.get(self._life.state, self._life.state)
 
     async def drain(self, seconds: float) -> list[int]:
-        """The node is to be removed: have its processes leave within this time, and withdraw. See `Draining`."""
+        """The node is to be removed: have its processes leave within this time, and withdraw. See `NodeDrain`."""
         if self._life.state != "withdrawn":
             self._life.become("drain")
         return await self._draining.begin(seconds)
@@ -506,7 +506,7 @@ class Concentrator(Owner):
             for endpoint in expected:
                 if endpoint not in alive:
                     self._hub.post(partial(self._relay.presume_gone, [endpoint]))
-                    self._in_background(self._let_go(endpoint))
+                    self._in_background(self._release_endpoint(endpoint))
         self._peers.watch(now)
         if self._metrics is not None:
             active = self._metrics.tick(now)

@@ -6,30 +6,30 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from echannel_ray import errors
-from echannel_ray.actors.keeper import Keeper
-from echannel_ray.actors.remembered import (
+from echannel_ray.actors.gateway_memory import (
     remember_gateway,
     remember_tokens,
     remembered_gateway,
     remembered_identity,
     remembered_tokens,
 )
+from echannel_ray.actors.log_host import LogHost
 from echannel_ray.core.messages import GatewayRequest, OpenGateway, RevokeAtGateway
 from echannel_ray.gateway.backend import GatewayBackend
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.server import Gateway
 from echannel_ray.gateway.tokens import Remembered
-from echannel_ray.runtime.endpoint import Endpoint
+from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 from echannel_ray.transport.connection import Connection
 
 
 class GatewayOfNode:
     """The gateway of one node, if it has one. Its secrets and ports outlive this process: clients find the next one."""
 
-    def __init__(self, namespace: str, keeper: Keeper, connect: Callable[[Endpoint], Connection]) -> None:
+    def __init__(self, namespace: str, log_host: LogHost, connect: Callable[[ProcessEndpoint], Connection]) -> None:
         self._namespace = namespace
-        self._keeper = keeper
+        self._log_host = log_host
         self._connect = connect
         self._request: OpenGateway | None = None
         self._endpoint = ""
@@ -79,7 +79,7 @@ class GatewayOfNode:
             ) from None
 
     def _open(self, request: OpenGateway) -> str:
-        node = self._keeper.endpoint.node
+        node = self._log_host.endpoint.node
         before = remembered_gateway(self._namespace, node)
         # Who was given other rights must not get these with the same secrets; and a certificate is for the names by
         # which its gateway is reached.
@@ -100,7 +100,7 @@ class GatewayOfNode:
         )  # fmt: skip
         if identity is None:
             remember(remembered)  # tokens of another gateway, which this one takes the place of, are no good here
-        backend = self._backend = GatewayBackend(self._keeper.endpoint, self._keeper.kept, self._connect)
+        backend = self._backend = GatewayBackend(self._log_host.endpoint, self._log_host.hosted_log, self._connect)
         gateway = self._gateway = Gateway(
             backend, self._namespace, request.host, request.port, events_port=request.events_port, rights=rights,
             identity=identity, remembered=remembered, remember=remember,

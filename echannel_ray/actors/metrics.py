@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from echannel_ray.core.latencies import BOUNDS_SECONDS
 from echannel_ray.core.messages import Tally
 from echannel_ray.ids import WIRE_VERSION
-from echannel_ray.runtime.telling import metrics_are_on
+from echannel_ray.runtime.metrics_reporter import metrics_are_on
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 # Of one channel, in what one process tells at once: each costs a call here, and some in Ray's agent.
@@ -74,7 +74,7 @@ class Instruments(Protocol):
         """A sample of a histogram."""
 
 
-class Names:
+class MetricLabels:
     """The labels of a namespace's channels and their modulators, while there are not too many."""
 
     def __init__(self, namespace: str) -> None:
@@ -107,7 +107,7 @@ class Metrics:
     def __init__(
         self, namespace: str, node: int, was_restarted: bool, instruments: Instruments, flush_seconds: float
     ) -> None:
-        self._names = Names(namespace)
+        self._names = MetricLabels(namespace)
         self._flush_seconds = flush_seconds
         self._instruments = instruments
         self._node = f"{node:016x}"

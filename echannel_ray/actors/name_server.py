@@ -1,4 +1,4 @@
-"""The name server: the shell around `core.naming.NameBook`, and the authority behind the links' keys.
+"""The name server: the shell around `core.name_book.NameBook`, and the authority behind the links' keys.
 
 All that it knows is known elsewhere too: who the concentrators are, they say themselves; the definitions are a second
 copy; its secret is among its arguments, which Ray keeps. So a restart asks around, and nothing is lost.
@@ -16,10 +16,10 @@ from typing import Any
 
 import ray
 
-from echannel_ray.actors import bootstrap
-from echannel_ray.actors.doors import open_actors_door
+from echannel_ray.actors import startup
+from echannel_ray.actors.actor_door import open_actors_door
 from echannel_ray.core.messages import ConcentratorInfo, Definition, Directory
-from echannel_ray.core.naming import NameBook
+from echannel_ray.core.name_book import NameBook
 from echannel_ray.ids import RAY_NAMESPACE, WIRE_VERSION, node_number
 from echannel_ray.transport.authority import Authority, AuthoritySecret
 from echannel_ray.transport.door import remove_doors
@@ -40,15 +40,15 @@ _GATHER_SECONDS = 0.01
 class NameServer:
     """Knows all managers and concentrators, signs the links' certificates; an actor on the head, one per namespace."""
 
-    def __init__(self, namespace: str, secret: AuthoritySecret, managers: int = bootstrap.DEFAULT_MANAGERS) -> None:
+    def __init__(self, namespace: str, secret: AuthoritySecret, managers: int = startup.DEFAULT_MANAGERS) -> None:
         self._namespace = namespace
         self._authority = Authority(secret)
-        self._managers = tuple(bootstrap.manager_name(namespace, slot) for slot in range(managers))
+        self._managers = tuple(startup.manager_name(namespace, slot) for slot in range(managers))
         self._book = NameBook(0, self._managers)
         self._serving = asyncio.Event()
         self._to_tell: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._door = open_actors_door(bootstrap.name_server_name(namespace), {"health": self.health})
+        self._door = open_actors_door(startup.name_server_name(namespace), {"health": self.health})
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
         self._in_background(self._rebuild())
 
@@ -100,7 +100,7 @@ class NameServer:
         if self._book.state(node) != "left":
             return False  # its concentrator was started again while we looked, so it is there
         # Repeated for a node that left before: the one who asks may have missed it, or a restart of ours cut it short.
-        asked = (bootstrap.ask(name, "node_gone", node, timeout=_TELL_SECONDS) for name in self._managers)
+        asked = (startup.ask(name, "node_gone", node, timeout=_TELL_SECONDS) for name in self._managers)
         for error in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(error, BaseException):
                 logger.warning("a manager was not told that node %016x is gone: %s", node, error)
@@ -137,8 +137,8 @@ class NameServer:
         from echannel_ray.actors.channel_manager import ChannelManager
 
         arguments = (self._namespace, slot, len(self._managers))
-        head = await asyncio.to_thread(bootstrap.head_node_id)
-        await asyncio.to_thread(bootstrap.create, self._managers[slot], actor_class or ChannelManager, arguments, head)
+        head = await asyncio.to_thread(startup.head_node_id)
+        await asyncio.to_thread(startup.create, self._managers[slot], actor_class or ChannelManager, arguments, head)
 
     async def create_concentrator(self, ray_node_id: str, actor_class: type | None = None) -> None:
         """Make the concentrator of a node where it is missing."""
@@ -146,13 +146,13 @@ class NameServer:
             from echannel_ray.actors.concentrator import Concentrator
 
             actor_class = Concentrator
-        name = bootstrap.concentrator_name(self._namespace, node_number(ray_node_id))
+        name = startup.concentrator_name(self._namespace, node_number(ray_node_id))
         arguments = (self._namespace, ray_node_id)
-        await asyncio.to_thread(bootstrap.create, name, actor_class, arguments, ray_node_id)
+        await asyncio.to_thread(startup.create, name, actor_class, arguments, ray_node_id)
 
     async def describe(self) -> dict[str, Any]:
         """The name server's process and state, for who watches."""
-        return {**bootstrap.describe_this_actor(), "epoch": self._book.directory().epoch, "endpoints": 0}
+        return {**startup.describe_this_actor(), "epoch": self._book.directory().epoch, "endpoints": 0}
 
     async def state(self) -> str:
         """The name server's state: "serving", or "rebuilding" after a restart."""
@@ -169,7 +169,7 @@ class NameServer:
         managers, concentrators, ray_nodes = await asyncio.gather(
             asyncio.gather(*map(_described, self._managers)),
             asyncio.gather(*(_described(info.actor_name) for info in infos)),
-            asyncio.to_thread(bootstrap.ray_nodes),
+            asyncio.to_thread(startup.ray_nodes),
         )
         channels = set(self._book.channels()).union(*(manager.get("channels", ()) for manager in managers))
         suspected = {node for concentrator in concentrators for node in concentrator.get("suspected", ())}
@@ -194,7 +194,7 @@ class NameServer:
     async def stop(self) -> None:
         """End all managers and concentrators; the caller ends this actor."""
         names = await self._concentrator_names()
-        asked = (bootstrap.ask(name, "stop", timeout=_STATUS_SECONDS) for name in names)
+        asked = (startup.ask(name, "stop", timeout=_STATUS_SECONDS) for name in names)
         await asyncio.gather(*asked, return_exceptions=True)  # who does not answer is killed all the same
         for name in (*names, *self._managers):
             await asyncio.to_thread(_kill, name)
@@ -220,17 +220,17 @@ class NameServer:
         self._tell_everyone()
 
     async def _concentrator_names(self) -> list[str]:
-        prefix = bootstrap.concentrator_prefix(self._namespace)
+        prefix = startup.concentrator_prefix(self._namespace)
         actors: Iterable[Any] = await asyncio.to_thread(ray.util.list_named_actors, all_namespaces=True)
         found = [actor["name"] for actor in actors if actor["namespace"] == RAY_NAMESPACE]
         return [name for name in found if name.startswith(prefix)]
 
     async def _ask_manager(self, name: str) -> None:
         try:
-            await asyncio.to_thread(bootstrap.find, name)
-            described = await bootstrap.ask(name, "describe", timeout=_REBUILD_SECONDS)
+            await asyncio.to_thread(startup.find, name)
+            described = await startup.ask(name, "describe", timeout=_REBUILD_SECONDS)
             self._book.epoch_seen(described["epoch"])
-            self._book.recorded(await bootstrap.ask(name, "definitions", timeout=_REBUILD_SECONDS))
+            self._book.recorded(await startup.ask(name, "definitions", timeout=_REBUILD_SECONDS))
         except LookupError:
             pass  # it was not made yet
         except Exception as error:
@@ -239,7 +239,7 @@ class NameServer:
     async def _ask_concentrator(self, name: str) -> None:
         while not self._knows(name):  # it may have joined by itself
             try:
-                described = await bootstrap.ask(name, "describe", timeout=_STATUS_SECONDS)
+                described = await startup.ask(name, "describe", timeout=_STATUS_SECONDS)
                 if described["info"] is not None:
                     self._found(described)
                     return
@@ -282,7 +282,7 @@ class NameServer:
 
     async def _tell(self, name: str) -> bool:
         try:
-            await bootstrap.ask(name, "directory_changed", self._book.directory(), timeout=_TELL_SECONDS)
+            await startup.ask(name, "directory_changed", self._book.directory(), timeout=_TELL_SECONDS)
         except Exception as error:
             logger.debug("%s was not told of the new directory: %s", name, error)
             return False
@@ -306,7 +306,7 @@ def _now() -> int:
 
 async def _described(name: str) -> dict[str, Any]:
     try:
-        described: dict[str, Any] = await bootstrap.ask(name, "describe", timeout=_STATUS_SECONDS)
+        described: dict[str, Any] = await startup.ask(name, "describe", timeout=_STATUS_SECONDS)
         return described
     except Exception as error:
         return {"name": name, "error": f"{type(error).__name__}: {error}"}
@@ -314,7 +314,7 @@ async def _described(name: str) -> dict[str, Any]:
 
 async def _look_at(node: int) -> str:
     """`alive`, `silent` or `dead`. Ray says dead 15 s late; before that, a refusal of its raylet's port says it."""
-    for found in await asyncio.to_thread(bootstrap.ray_nodes):
+    for found in await asyncio.to_thread(startup.ray_nodes):
         if node_number(found["NodeID"]) == node and found["Alive"]:
             address = (found["NodeManagerAddress"], found["NodeManagerPort"])
             try:
@@ -331,13 +331,13 @@ async def _look_at(node: int) -> str:
 def _may_answer(name: str) -> bool:
     """Whether there is such an actor, on a node that lives as far as Ray knows."""
     try:
-        bootstrap.find(name)
+        startup.find(name)
     except LookupError:
         return False
     node = name.rpartition("-")[2]
-    return any(found["Alive"] and found["NodeID"].startswith(node) for found in bootstrap.ray_nodes())
+    return any(found["Alive"] and found["NodeID"].startswith(node) for found in startup.ray_nodes())
 
 
 def _kill(name: str) -> None:
     with contextlib.suppress(LookupError):
-        ray.kill(bootstrap.find(name), no_restart=True)
+        ray.kill(startup.find(name), no_restart=True)

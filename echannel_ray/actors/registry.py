@@ -8,7 +8,7 @@ from typing import Any
 
 from echannel_ray.core import messages
 from echannel_ray.core.messages import Derived, Registrations
-from echannel_ray.core.naming import slot_of
+from echannel_ray.core.name_book import slot_of
 
 
 class Registry:
@@ -89,7 +89,13 @@ class Registry:
             logs.pop(message.stream, None)
         elif isinstance(message, messages.Subscribe):
             key = self._learn_answer(endpoint, message, answer)
-            consumers[message.subscription] = (message.subscription, message.group, message.pair, key, message.turn)
+            consumers[message.subscription] = (
+                message.subscription,
+                message.group,
+                message.handler_fingerprint,
+                key,
+                message.handler_version,
+            )
         elif isinstance(message, messages.Unsubscribe):
             consumers.pop(message.subscription, None)
         elif isinstance(message, messages.Derive):

@@ -6,46 +6,48 @@ import threading
 from typing import TYPE_CHECKING
 
 from echannel_ray import errors
-from echannel_ray.actors.remembered import remembered_gateway
+from echannel_ray.actors.gateway_memory import remembered_gateway
 from echannel_ray.core.messages import GatewayRequest, LogAddress, OpenLog
 from echannel_ray.logs.directory import has_logs
-from echannel_ray.retained.directory import private_directory
+from echannel_ray.retained.private_directory import private_directory
 from echannel_ray.runtime.greeting import greet
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.unix import SocketDirectory, connect_unix
 
 if TYPE_CHECKING:
     from echannel_ray.actors.gateways import GatewayOfNode
-    from echannel_ray.actors.keeper import Keeper
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.actors.log_host import LogHost
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 
 SOCKET_NAME = "concentrator"
 
 
 class Storage:
-    """The keeper and the gateway of one concentrator. Its methods wait, so they are for threads other than its loop."""
+    """The log host and the gateway of one concentrator. Its methods wait, so they are for threads other than its
+    loop.
+    """
 
     def __init__(self, namespace: str, node: int) -> None:
         self._namespace = namespace
         self._node = node
         self._lock = threading.RLock()
-        self._keeper: Keeper | None = None
+        self._log_host: LogHost | None = None
         self._gateway: GatewayOfNode | None = None
         self._closed = False
 
-    def keeper(self) -> Keeper:
-        """The keeper, which has the logs of this node; made when it is first asked for."""
+    def log_host(self) -> LogHost:
+        """The log host, which has the logs of this node; made when it is first asked for."""
         # Imported by the first log: most namespaces have none, and SQLite costs memory.
-        from echannel_ray.actors.keeper import Keeper
+        from echannel_ray.actors.log_host import LogHost
 
         with self._lock:
             if self._closed:
                 raise errors.Closed("this concentrator ends", what="concentrator")
-            if self._keeper is None:
-                self._keeper = Keeper(self._namespace, self._node, self._connect, self._let_go)
-            return self._keeper
+            if self._log_host is None:
+                self._log_host = LogHost(self._namespace, self._node, self._connect, self._release_log_host)
+            return self._log_host
 
-    def _connect(self, endpoint: Endpoint) -> Connection:
+    def _connect(self, endpoint: ProcessEndpoint) -> Connection:
         if self._closed:
             raise errors.Closed("this concentrator ends", what="concentrator")
         path = SocketDirectory(self._namespace, self._node).socket_path(SOCKET_NAME)
@@ -55,7 +57,7 @@ class Storage:
         """Open what a predecessor of this concentrator had: logs on disk, and the gateway."""
         if has_logs(self._namespace, self._node):
             private_directory(self._namespace, self._node)  # what another user has put there are no logs of ours
-            self.keeper().recover()
+            self.log_host().recover()
         request = remembered_gateway(self._namespace, self._node)
         if request is not None:
             self.ask_gateway(request)
@@ -63,21 +65,21 @@ class Storage:
     def open_log(self, request: OpenLog) -> LogAddress:
         """Open the log of a channel at this node; its address."""
         while True:
-            keeper = self.keeper()
+            log_host = self.log_host()
             try:
-                return keeper.open(request.channel, request.incarnation)
+                return log_host.open(request.channel, request.incarnation)
             except errors.Closed:
-                if keeper is self._keeper:  # else it was let go a moment ago
+                if log_host is self._log_host:  # else it was let go a moment ago
                     raise
 
-    def _let_go(self) -> None:
-        """The last log is gone: without the keeper, a node that nobody uses can be removed."""
+    def _release_log_host(self) -> None:
+        """The last log is gone: without the log host, a node that nobody uses can be removed."""
         with self._lock:
-            keeper = self._keeper
-            if keeper is None or not keeper.is_empty or self._gateway is not None:
+            log_host = self._log_host
+            if log_host is None or not log_host.is_empty or self._gateway is not None:
                 return
-            self._keeper = None
-        keeper.close()
+            self._log_host = None
+        log_host.close()
 
     def ask_gateway(self, request: GatewayRequest) -> str | None:
         """Have the gateway of this node (its endpoint; one with other rights or another address takes its place), or
@@ -85,10 +87,10 @@ class Storage:
         """
         from echannel_ray.actors.gateways import GatewayOfNode
 
-        keeper = self.keeper()
+        log_host = self.log_host()
         with self._lock:
             if self._gateway is None:
-                self._gateway = GatewayOfNode(self._namespace, keeper, self._connect)
+                self._gateway = GatewayOfNode(self._namespace, log_host, self._connect)
             return self._gateway.ask(request)
 
     def gateway_stats(self) -> dict[str, int]:
@@ -98,27 +100,27 @@ class Storage:
 
     @property
     def endpoint_id(self) -> int:
-        """The keeper's endpoint; 0 where there is no keeper."""
-        keeper = self._keeper
-        return 0 if keeper is None else keeper.endpoint.id
+        """The log host's endpoint; 0 where there is no log host."""
+        log_host = self._log_host
+        return 0 if log_host is None else log_host.endpoint.id
 
     def drain(self, deadline: float) -> None:
         """The node is to be removed: take nothing from outside any more, and let everybody read what is logged here."""
         with self._lock:
-            keeper = self._keeper
+            log_host = self._log_host
             gateway, self._gateway = self._gateway, None
         if gateway is not None:
             gateway.close()
-        if keeper is not None:
-            keeper.drain(deadline)
+        if log_host is not None:
+            log_host.drain(deadline)
 
     def close(self, is_stopped: bool = False) -> None:
-        """End the gateway and the keeper; logs on disk stay (see `Keeper.close`)."""
+        """End the gateway and the log host; logs on disk stay (see `LogHost.close`)."""
         with self._lock:
             self._closed = True
-            keeper, self._keeper = self._keeper, None
+            log_host, self._log_host = self._log_host, None
             gateway, self._gateway = self._gateway, None
         if gateway is not None:
             gateway.close()
-        if keeper is not None:
-            keeper.close(is_stopped)
+        if log_host is not None:
+            log_host.close(is_stopped)

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from echannel_ray.errors import NotAuthorised
-from echannel_ray.transport.mounted import MountedCredentials, mounted_directory
+from echannel_ray.transport.mounted_credentials import MountedCredentials, mounted_directory
 from echannel_ray.transport.security import Credentials
 
 logger = logging.getLogger(__name__)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import typer
 
-from echannel_ray.cli.events import publish, tap
-from echannel_ray.cli.looking import channels, doctor, graph, info, status, top, tree
+from echannel_ray.cli.event_commands import publish, tap
+from echannel_ray.cli.inspection import channels, doctor, graph, info, status, top, tree
 from echannel_ray.cli.programs import bench, demo
-from echannel_ray.cli.revoking import revoke
-from echannel_ray.cli.serving import serve
+from echannel_ray.cli.revoke_command import revoke
+from echannel_ray.cli.serve_command import serve
 
 app = typer.Typer(
     name="echannel",

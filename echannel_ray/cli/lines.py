@@ -6,7 +6,7 @@ import json
 from typing import Any, Protocol
 
 from echannel_ray.cli.documents import as_json
-from echannel_ray.cli.texts import safe, safe_json
+from echannel_ray.cli.terminal_text import safe, safe_json
 
 
 class Event(Protocol):

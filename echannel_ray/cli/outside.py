@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from echannel_ray.cli.documents import NoDocument
+from echannel_ray.cli.exit_codes import complain
 from echannel_ray.cli.lines import event_line, gap_line
-from echannel_ray.cli.outcomes import complain
-from echannel_ray.cli.wanted import Wanted
+from echannel_ray.cli.tap_request import TapRequest
 from echannel_ray.errors import ChannelDeleted, Closed, Disconnected, EChannelError
 from echannel_ray.gateway.event_client import EventClient, EventGap, EventSubscription
 
@@ -29,7 +29,7 @@ def client_of(endpoint: str) -> Iterator[EventClient]:
         raise EChannelError(str(error.args[0] if error.args else error)) from error
 
 
-def tap(client: EventClient, channel: str, wanted: Wanted, out: TextIO) -> None:
+def tap(client: EventClient, channel: str, wanted: TapRequest, out: TextIO) -> None:
     """Print events as they come; TimeoutError if fewer came in time than were to come."""
     _open(client, channel)
     deadline = None if wanted.timeout is None else time.monotonic() + wanted.timeout

@@ -9,10 +9,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 from echannel_ray.cli.tables import short, type_name
-from echannel_ray.cli.texts import cell, console, safe
-from echannel_ray.overview.derivation import Branch
+from echannel_ray.cli.terminal_text import cell, console, safe
+from echannel_ray.overview.derivation_tree import DerivationTree
+from echannel_ray.overview.phrases import counted
 from echannel_ray.overview.topology import ChannelSpot, Edge, NodeSpot, Topology
-from echannel_ray.overview.wording import counted
 
 
 def print_graph(topology: Topology) -> None:
@@ -31,7 +31,7 @@ def print_graph(topology: Topology) -> None:
     console().print(root)
 
 
-def print_trees(branches: Iterable[Branch]) -> None:
+def print_trees(branches: Iterable[DerivationTree]) -> None:
     """Channels with what is derived from them."""
     out = console()
     for branch in branches:
@@ -74,14 +74,14 @@ def _edge(edge: Edge) -> Text:
     return text + Text(f", {edge.queue_depth:,} queued", "yellow") if edge.queue_depth else text
 
 
-def _published(branch: Branch) -> str:
+def _published(branch: DerivationTree) -> str:
     facts = [f"{branch.events_out:,} published", counted(branch.consumers, "consumer")]
     if branch.total_saved_bytes:
         facts.append(f"{decimal(branch.total_saved_bytes)} saved")
     return ", ".join(facts)
 
 
-def _grow(tree: Tree, branch: Branch) -> None:
+def _grow(tree: Tree, branch: DerivationTree) -> None:
     for each in branch.derived:
         passed = f" ({each.events_out / each.events_in:.1%})" if each.events_in else ""
         facts = [f"{each.events_in:,} in → {each.events_out:,} out{passed}", f"{decimal(each.saved_bytes)} saved"]

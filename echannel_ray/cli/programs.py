@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from echannel_ray.cli.options import AsJson
-from echannel_ray.cli.outcomes import FAILED, exit_codes
+from echannel_ray.cli.common_options import AsJson
+from echannel_ray.cli.exit_codes import FAILED, exit_codes
 
 
 def bench(
@@ -31,13 +31,13 @@ def bench(
     """
     with exit_codes():
         from echannel_ray.benchmarks.table import UnknownExperiment
-        from echannel_ray.cli import benching
+        from echannel_ray.cli import bench_command
 
         if list_them:
-            benching.show_list(as_json)
+            bench_command.show_list(as_json)
             return
         try:
-            is_sound = benching.bench(names or benching.KEY_EXPERIMENTS, full, out, as_json)
+            is_sound = bench_command.bench(names or bench_command.KEY_EXPERIMENTS, full, out, as_json)
         except UnknownExperiment as error:
             raise typer.BadParameter(str(error), param_hint="NAME") from None
         if not is_sound:

@@ -16,13 +16,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from echannel_ray.cli.details import seconds_text
-from echannel_ray.cli.texts import UNKNOWN, cell, console, plain_table
+from echannel_ray.cli.channel_screen import seconds_text
+from echannel_ray.cli.terminal_text import UNKNOWN, cell, console, plain_table
 from echannel_ray.models import ChannelStats
-from echannel_ray.overview.rates import Meter
-from echannel_ray.overview.reading import read_channels
+from echannel_ray.overview.phrases import counted
+from echannel_ray.overview.rate_meter import RateMeter
+from echannel_ray.overview.readings import read_channels
 from echannel_ray.overview.topology import with_derived
-from echannel_ray.overview.wording import counted
 
 Order = Literal["rate", "lag", "drops"]
 # Lines of a screen that are no channel's: those above, and the one that says how many are left out.
@@ -31,7 +31,7 @@ _NAME_WIDTH = 12
 _GAP = 2
 
 
-class Row(BaseModel):
+class RankedChannel(BaseModel):
     """A channel, or one that is derived. None is unknown: it is new, or some of its counters were missing."""
 
     channel: str
@@ -53,7 +53,7 @@ class Ranking(BaseModel):
     namespace: str
     at: float  # seconds since 1970
     seconds: float  # since the look before
-    channels: list[Row] = Field(default_factory=list)
+    channels: list[RankedChannel] = Field(default_factory=list)
 
 
 def top(namespace: str, order: Order, every_seconds: float, count: int | None, as_lines: bool, to: TextIO) -> None:
@@ -77,7 +77,7 @@ def top(namespace: str, order: Order, every_seconds: float, count: int | None, a
 def watch(namespace: str, order: Order, every_seconds: float, count: int | None) -> Iterator[Ranking]:
     """A ranking after each interval, without end where there is no count."""
     pause = threading.Event()
-    meter = Meter()
+    meter = RateMeter()
     channels, before_at = read_channels(namespace), time.monotonic()
     ranked(channels, meter, before_at, order)
     made = 0
@@ -90,7 +90,7 @@ def watch(namespace: str, order: Order, every_seconds: float, count: int | None)
         made += 1
 
 
-def ranked(channels: Sequence[ChannelStats], meter: Meter, at: float, order: Order) -> list[Row]:
+def ranked(channels: Sequence[ChannelStats], meter: RateMeter, at: float, order: Order) -> list[RankedChannel]:
     """A row for each channel and what is derived from it: what is most by this order first. One round of the meter."""
     rows = [_row(each, meter, at) for stats in channels for each in with_derived(stats)]
     meter.end_round()
@@ -102,11 +102,11 @@ def ranked(channels: Sequence[ChannelStats], meter: Meter, at: float, order: Ord
     return sorted(sorted(rows, key=lambda row: row.channel), key=keys[order], reverse=True)
 
 
-def _row(stats: ChannelStats, meter: Meter, at: float) -> Row:
+def _row(stats: ChannelStats, meter: RateMeter, at: float) -> RankedChannel:
     def rate(counter: str) -> float | None:
         return meter.rate((stats.channel, counter), getattr(stats, counter), at)
 
-    return Row(
+    return RankedChannel(
         channel=stats.channel,
         producers=stats.producers,
         consumers=stats.consumers,
@@ -135,7 +135,7 @@ def shown(ranking: Ranking, order: Order, screen: ConsoleDimensions | None) -> R
     return Group(*lines)
 
 
-def _table(rows: Sequence[Row], width: int | None) -> Table:
+def _table(rows: Sequence[RankedChannel], width: int | None) -> Table:
     table = plain_table("channel", ">in/s", ">out/s", ">bytes/s", ">lag", ">drops/s", ">dropped", ">p99")
     for row in rows:
         table.add_row(

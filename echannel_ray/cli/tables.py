@@ -7,11 +7,11 @@ from collections import Counter
 from rich.table import Table
 from rich.text import Text
 
-from echannel_ray.cli.texts import cell, console, plain_table
+from echannel_ray.cli.terminal_text import cell, console, plain_table
 from echannel_ray.doctor.findings import Report
 from echannel_ray.models import ConcentratorPart, Manager, Part, Status
-from echannel_ray.overview.reading import ChannelLine
-from echannel_ray.overview.wording import counted
+from echannel_ray.overview.phrases import counted
+from echannel_ray.overview.readings import ChannelLine
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 NODE_DIGITS = 8  # of a node's id: enough to tell them apart

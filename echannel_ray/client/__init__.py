@@ -1,1 +1,1 @@
-"""What programs, gateways and keepers of logs do with an endpoint: open, produce, consume, derive, leave."""
+"""What programs, gateways and log hosts do with an endpoint: open, produce, consume, derive, leave."""

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray.core.messages import Definition, LookUpChannel
 from echannel_ray.options import Packing, Retention, as_dict
 from echannel_ray.records import known
-from echannel_ray.records.writing import format_of
+from echannel_ray.records.writer import format_of
 from echannel_ray.runtime.definitions import open_channel
-from echannel_ray.runtime.typed import RecordEncoder
+from echannel_ray.runtime.record_codec import RecordEncoder
 from echannel_ray.schemas import types
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 
 
 def open_typed(
-    endpoint: Endpoint,
+    endpoint: ProcessEndpoint,
     name: str,
     event_type: Any,
     packing: Packing | None = None,
@@ -33,7 +33,7 @@ def open_typed(
     return open_channel(endpoint, name, declared=declared, options=as_dict(packing, retain), formats=formats)
 
 
-def look_up(endpoint: Endpoint, name: str, timeout: float | None = None) -> Definition | None:
+def look_up(endpoint: ProcessEndpoint, name: str, timeout: float | None = None) -> Definition | None:
     """The channel of this name, if there is one."""
     found: Definition | None = endpoint.requests.ask(LookUpChannel(name), timeout)
     return found
@@ -50,7 +50,7 @@ def retains(definition: Definition) -> bool:
 
 
 def encoder_of(
-    endpoint: Endpoint,
+    endpoint: ProcessEndpoint,
     definition: Definition,
     event_type: Any = None,
     validate: bool = False,

@@ -3,8 +3,8 @@
 Rules:
 
 * Who reads no log leaves the books first: then no more comes, and what has come is not lost on the way. Who reads logs
-  stops reading first, tells their keepers how far it came, and leaves the books last: whom the manager takes out is
-  dead to the keepers, and what it had goes to others.
+  stops reading first, tells their log hosts how far it came, and leaves the books last: whom the manager takes out is
+  dead to the log hosts, and what it had goes to others.
 * What fails leaves nothing installed; what may still take effect is taken back by another request.
 """
 
@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from echannel_ray import errors
 from echannel_ray.client.channels import retains
-from echannel_ray.core.counting import growth
+from echannel_ray.core.counters import growth
 from echannel_ray.core.messages import Definition, Membership, Shipment, Subscribe, Unsubscribe
 from echannel_ray.logs.positions import Position
 from echannel_ray.modulation.fingerprint import identity_of
-from echannel_ray.retained.reader import LogReader
+from echannel_ray.retained.log_reader import LogReader
 from echannel_ray.runtime.calls import Nobody
-from echannel_ray.runtime.crew import Errand, Waiter
+from echannel_ray.runtime.crew import Job, Waiter
+from echannel_ray.runtime.deadlines import deadline_of, seconds_left
 from echannel_ray.runtime.inbox import Inbox
-from echannel_ray.runtime.shipping import identity_of_other, ship
-from echannel_ray.runtime.typed import RecordReader
-from echannel_ray.runtime.waiting import deadline_of, seconds_left
+from echannel_ray.runtime.record_codec import RecordReader
+from echannel_ray.runtime.shipments import identity_of_other, ship
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 
 AS_MUCH_AS_CAN_BE: Final = (TimeoutError, errors.EChannelError)
 TIERS_OF_MODULATORS: Final = ("isolated", "inline")
@@ -46,15 +46,15 @@ def tier_of(tier: str | None) -> str:
     return tier
 
 
-class Pair(NamedTuple):
+class EagerHandler(NamedTuple):
     """The two halves of an eager handler, as a subscription asks for them."""
 
     shipment: Shipment | None = None
     demodulator: Any = None
-    fingerprint: str = ""  # for groups, whose members have equal pairs; "" is no pair
+    fingerprint: str = ""  # for groups, whose members have equal handler versions; "" is no handler version
 
     @classmethod
-    def of(cls, modulator: Any, demodulator: Any, tier: str | None, group: str | None) -> Pair:
+    def of(cls, modulator: Any, demodulator: Any, tier: str | None, group: str | None) -> EagerHandler:
         """The pair of this modulator, which is shipped, and this demodulator, which is checked."""
         tier = tier_of(tier)
         if isinstance(demodulator, type):
@@ -73,17 +73,17 @@ class Pair(NamedTuple):
         return cls(shipment, demodulator, "/".join(parts) if any(parts) else "")
 
 
-NO_PAIR = Pair()
+NO_EAGER_HANDLER = EagerHandler()
 
 
 def consume(
-    endpoint: Endpoint,
+    endpoint: ProcessEndpoint,
     definition: Definition,
     inbox: Inbox,
     records: RecordReader | None,
     *,
     parent: str = "",
-    pair: Pair = NO_PAIR,
+    eager_handler: EagerHandler = NO_EAGER_HANDLER,
     start: str | Position | None = None,
     skips_missing: bool = False,
     timeout: float | None = None,
@@ -95,20 +95,20 @@ def consume(
     inbox.records = records
     inbox.incarnation = definition.incarnation
     inbox.skips_missing = skips_missing
-    inbox.add_version(0, pair.demodulator)
+    inbox.add_version(0, eager_handler.demodulator)
     reader = None
-    if retains(definition) and not parent and pair.shipment is None:
+    if retains(definition) and not parent and eager_handler.shipment is None:
         reader = inbox.supply = LogReader(endpoint, inbox, start or "new", skips_missing)
-    consumption = Consumption(endpoint, inbox, parent, pair)
-    endpoint.open_mailbox(inbox)
+    consumption = Consumption(endpoint, inbox, parent, eager_handler)
+    endpoint.open_inbox(inbox)
     try:
         what = f"the subscription of channel {inbox.channel!r}"
-        membership: Membership = endpoint.requests.ask(consumption.request(pair, 0), timeout, what)
+        membership: Membership = endpoint.requests.ask(consumption.request(eager_handler, 0), timeout, what)
         if reader is not None:
             reader.begin(membership, deadline)
     except BaseException:
         endpoint.requests.tell(Unsubscribe(inbox.channel, inbox.number, {}))
-        endpoint.close_mailbox(inbox)
+        endpoint.close_inbox(inbox)
         raise
     consumption.entered(membership)
     return consumption
@@ -117,33 +117,33 @@ def consume(
 class Consumption:
     """One subscription of this process, in the books of its channel."""
 
-    def __init__(self, endpoint: Endpoint, inbox: Inbox, parent: str, pair: Pair) -> None:
+    def __init__(self, endpoint: ProcessEndpoint, inbox: Inbox, parent: str, eager_handler: EagerHandler) -> None:
         self.endpoint = endpoint
         self.inbox = inbox
         self.closed = False
         self._parent = parent  # what it was made on: a derived channel, or "", the channel itself
-        self._pair = pair  # the one that counts
+        self._eager_handler = eager_handler  # the one that counts
         self._last_version = 0
         self._resetting = threading.Lock()
         self._closing = threading.Lock()
 
-    def request(self, pair: Pair, version: int) -> Subscribe:
-        """What its manager is asked for: this pair, from this version on."""
+    def request(self, eager_handler: EagerHandler, version: int) -> Subscribe:
+        """What its manager is asked for: this handler version, from this version on."""
         inbox = self.inbox
         return Subscribe(
             inbox.channel,
             inbox.number,
             inbox.group,
-            pair.fingerprint,
+            eager_handler.fingerprint,
             inbox.incarnation,
             self._parent,
-            pair.shipment,
+            eager_handler.shipment,
             version,
         )
 
     def entered(self, membership: Membership) -> None:
         """Producers know of it: note what it consumes, for managers that are restarted."""
-        endpoint, inbox, shipment = self.endpoint, self.inbox, self._pair.shipment
+        endpoint, inbox, shipment = self.endpoint, self.inbox, self._eager_handler.shipment
         for consumer in membership.consumers:
             if (consumer.endpoint, consumer.subscription) == (endpoint.id, inbox.number):
                 inbox.derived = consumer.derived
@@ -153,10 +153,12 @@ class Consumption:
                     endpoint.derivations.learned(inbox.channel, replace(derived, shipment=shipment))
         endpoint.installer.learned(membership)
 
-    # ---- another pair ----
+    # ---- another handler version ----
 
     def reset(self, modulator: Any, demodulator: Any, tier: str | None, timeout: float | None) -> None:
-        """Replace the pair, at one point of each producer's order; when this fails, the old pair stays."""
+        """Replace the handler version, at one point of each producer's order; when this fails, the old handler version
+        stays.
+        """
         inbox = self.inbox
         if inbox.supply.reads_logs:
             raise errors.ModulatorRefused(
@@ -165,31 +167,33 @@ class Consumption:
                 reason="it reads a log",
                 channel=inbox.channel,
             )
-        pair = Pair.of(modulator, demodulator, tier, inbox.group)
+        eager_handler = EagerHandler.of(modulator, demodulator, tier, inbox.group)
         with self._resetting:
             self._last_version += 1
             version = self._last_version
             inbox.add_version(version, demodulator)
             what = f"the new modulator of channel {inbox.channel!r}"
             try:
-                membership = self.endpoint.requests.ask(self.request(pair, version), timeout, what)
+                membership = self.endpoint.requests.ask(self.request(eager_handler, version), timeout, what)
             except errors.EChannelError:
                 inbox.drop_version(version)
                 raise
             except BaseException:  # it took too long, or Ctrl-C: it may still take effect
                 self._take_back()
                 raise
-            self._pair = pair
-            inbox.fingerprint = pair.fingerprint
+            self._eager_handler = eager_handler
+            inbox.fingerprint = eager_handler.fingerprint
             inbox.use_version(version)
             self.entered(membership)
 
     def _take_back(self) -> None:
-        """Have the pair that was there before a `reset`, whatever becomes of that: by a later one of its own."""
+        """Have the handler version that was there before a `reset`, whatever becomes of that: by a later one of its
+        own.
+        """
         self._last_version += 1
-        self.inbox.add_version(self._last_version, self._pair.demodulator)
+        self.inbox.add_version(self._last_version, self._eager_handler.demodulator)
         self.inbox.use_version(self._last_version)
-        self.endpoint.requests.tell(self.request(self._pair, self._last_version))
+        self.endpoint.requests.tell(self.request(self._eager_handler, self._last_version))
 
     # ---- its end ----
 
@@ -203,17 +207,17 @@ class Consumption:
         if endpoint.closed or endpoint.broken is not None:
             inbox.close()
         elif inbox.supply.reads_logs:
-            endpoint.close_mailbox(inbox)
+            endpoint.close_inbox(inbox)
             if inbox.driver.is_at_rest:
                 self._leave_logs()
             else:  # not in its handler's thread, which may be an event loop's
-                inbox.at_rest(lambda: endpoint.crew.submit(Errand(self._leave_logs)))
+                inbox.at_rest(lambda: endpoint.crew.submit(Job(self._leave_logs)))
         else:
             farewell = _farewell_of(inbox)
             try:
                 self._unsubscribe(farewell)
             finally:
-                endpoint.close_mailbox(inbox)
+                endpoint.close_inbox(inbox)
                 inbox.at_rest(lambda: self._tell_rest(farewell.totals))
 
     def _unsubscribe(self, farewell: Unsubscribe) -> None:
@@ -238,14 +242,14 @@ class Consumption:
             self.endpoint.requests.tell(_farewell_of(inbox))
 
 
-def end_all(endpoint: Endpoint, inboxes: list[Inbox], deadline: float | None, *, are_handled: bool) -> bool:
+def end_all(endpoint: ProcessEndpoint, inboxes: list[Inbox], deadline: float | None, *, are_handled: bool) -> bool:
     """Take all these out of the books together, as far as that goes until the deadline; whether all of it was done.
 
     `are_handled`: what has come for them is handled first, and nothing runs any more when this returns.
     """
     readers = [each for each in inboxes if each.supply.reads_logs]
     for each in readers:  # their logs keep what they have not handled
-        endpoint.close_mailbox(each)
+        endpoint.close_inbox(each)
     is_done = not are_handled or _are_at_rest(endpoint, readers, deadline)
     for each in readers:
         with contextlib.suppress(*AS_MUCH_AS_CAN_BE):
@@ -256,7 +260,7 @@ def end_all(endpoint: Endpoint, inboxes: list[Inbox], deadline: float | None, *,
         # What a member of a group has not begun goes to another; of other subscriptions nobody else would handle it.
         if are_handled and each.group is None and not each.closed:
             is_done &= endpoint.crew.wait(each.when_idle(), deadline)
-        endpoint.close_mailbox(each)  # members of groups report how far they came
+        endpoint.close_inbox(each)  # members of groups report how far they came
     return is_done and (not are_handled or _are_at_rest(endpoint, inboxes, deadline))
 
 
@@ -264,7 +268,7 @@ def _farewell_of(inbox: Inbox) -> Unsubscribe:
     return Unsubscribe(inbox.channel, inbox.number, inbox.totals())
 
 
-def _are_at_rest(endpoint: Endpoint, closed: list[Inbox], deadline: float | None) -> bool:
+def _are_at_rest(endpoint: ProcessEndpoint, closed: list[Inbox], deadline: float | None) -> bool:
     """Wait until none of these inboxes has an event in its handler."""
     waiters = []
     for inbox in closed:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from echannel_ray import errors
 from echannel_ray.client.consumption import AS_MUCH_AS_CAN_BE, end_all
-from echannel_ray.runtime.waiting import seconds_left
+from echannel_ray.runtime.deadlines import seconds_left
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
     from echannel_ray.runtime.publisher import Publisher
 
 logger = logging.getLogger(__name__)
@@ -38,15 +38,15 @@ def node_is_drained(namespace: str, node: int) -> errors.Disconnected:
     )
 
 
-def leave(endpoint: Endpoint, deadline: float | None) -> None:
+def leave(endpoint: ProcessEndpoint, deadline: float | None) -> None:
     """Drain all producers, and take them and all subscriptions out of the books. The caller closes the endpoint."""
     publishers = [*endpoint.publishers.values()]
     _drain(publishers, deadline)
-    end_all(endpoint, [*endpoint.mailboxes.values()], deadline, are_handled=False)
+    end_all(endpoint, [*endpoint.inboxes.values()], deadline, are_handled=False)
     _retire(endpoint, publishers, deadline)
 
 
-def leave_node(endpoint: Endpoint, seconds: float) -> bool:
+def leave_node(endpoint: ProcessEndpoint, seconds: float) -> bool:
     """End all subscriptions, and refuse and drain all producers, within this time; whether all of it was done.
 
     It blocks, so it has a thread of its own. The caller closes the endpoint.
@@ -54,9 +54,9 @@ def leave_node(endpoint: Endpoint, seconds: float) -> bool:
     began = time.monotonic()
     reason = node_is_drained(endpoint.namespace, endpoint.node)
     logger.warning("%s", reason)
-    mailboxes = [*endpoint.mailboxes.values()]
+    inboxes = [*endpoint.inboxes.values()]
     half_time = began + _SHARE_OF_SUBSCRIPTIONS * seconds
-    is_done = end_all(endpoint, mailboxes, half_time, are_handled=True)
+    is_done = end_all(endpoint, inboxes, half_time, are_handled=True)
     publishers = [*endpoint.publishers.values()]
     for publisher in publishers:
         publisher.refuse(reason)
@@ -64,9 +64,9 @@ def leave_node(endpoint: Endpoint, seconds: float) -> bool:
         logger.warning("%s", error)
         is_done = False
     _retire(endpoint, publishers, began + seconds)
-    for mailbox in mailboxes:
-        if not mailbox.driver.is_pulled:  # else its iteration has ended
-            mailbox.report(reason)
+    for inbox in inboxes:
+        if not inbox.driver.is_pulled:  # else its iteration has ended
+            inbox.report(reason)
     endpoint.fail(reason)
     return is_done
 
@@ -83,7 +83,7 @@ def _drain(publishers: list[Publisher], deadline: float | None) -> list[Exceptio
     return failures
 
 
-def _retire(endpoint: Endpoint, publishers: list[Publisher], deadline: float | None) -> None:
+def _retire(endpoint: ProcessEndpoint, publishers: list[Publisher], deadline: float | None) -> None:
     farewells = [publisher.retire() for publisher in publishers]
     with contextlib.suppress(*AS_MUCH_AS_CAN_BE):
         endpoint.requests.ask_all(farewells, seconds_left(deadline))

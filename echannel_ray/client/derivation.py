@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from echannel_ray.core.messages import REPLAY, Definition, Derive, Derived, Release, Shipment
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 
 
-def derive(endpoint: Endpoint, definition: Definition, parent: str, shipment: Shipment) -> tuple[Derived, int]:
+def derive(endpoint: ProcessEndpoint, definition: Definition, parent: str, shipment: Shipment) -> tuple[Derived, int]:
     """Have what is derived by this modulator from a channel (or from what is derived from it, the `parent`) installed
     at all producers: what it is, and the handle that holds it.
     """
@@ -33,7 +33,7 @@ def derive(endpoint: Endpoint, definition: Definition, parent: str, shipment: Sh
 
 
 @contextmanager
-def derived_meanwhile(endpoint: Endpoint, definition: Definition, *shipments: Shipment) -> Iterator[str]:
+def derived_meanwhile(endpoint: ProcessEndpoint, definition: Definition, *shipments: Shipment) -> Iterator[str]:
     """The key of what is derived by these one behind another. It is held until the end of this: then by who subscribed
     to it.
     """

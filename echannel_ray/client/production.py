@@ -14,14 +14,14 @@ from echannel_ray.options import DEFAULT_WINDOW_BYTES, packing_of
 from echannel_ray.retained.log_sink import LogSink
 from echannel_ray.runtime.consumer_sink import ConsumerSink
 from echannel_ray.runtime.publisher import Publisher
-from echannel_ray.runtime.typed import RecordEncoder
+from echannel_ray.runtime.record_codec import RecordEncoder
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 
 
 def produce(
-    endpoint: Endpoint,
+    endpoint: ProcessEndpoint,
     definition: Definition,
     records: RecordEncoder | None,
     *,

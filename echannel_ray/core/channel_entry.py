@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from echannel_ray.core.counting import add_up, node_key
+from echannel_ray.core.counters import add_up, node_key
 from echannel_ray.core.derivations import Derivations
-from echannel_ray.core.messages import Consumer, Definition, KeptLog, LogAddress, Membership, Subscribe
+from echannel_ray.core.messages import Consumer, Definition, LogAddress, Membership, OpenedLog, Subscribe
 from echannel_ray.errors import ModulatorRefused
 from echannel_ray.ids import check_group_name
 
@@ -17,10 +17,12 @@ Address = tuple[int, int]  # (node, endpoint)
 
 @dataclass(frozen=True)
 class Subscribed:
-    """A consumer, and what is not told to producers: its pair, and the derived channel that it was made on."""
+    """A consumer, and what is not told to producers: its handler version, and the derived channel that it was made
+    on.
+    """
 
     consumer: Consumer
-    pair: str
+    handler_fingerprint: str
     parent: str
 
 
@@ -34,7 +36,7 @@ class ChannelEntry:
     changes: int = 0  # how many versions it has had
     producers: dict[tuple[int, int], tuple[int, str]] = field(default_factory=dict)  # (endpoint, stream): node, derived
     consumers: dict[tuple[int, int], Subscribed] = field(default_factory=dict)  # (endpoint, subscription)
-    logs: dict[tuple[int, int], KeptLog] = field(default_factory=dict)  # of the producers that keep one
+    logs: dict[tuple[int, int], OpenedLog] = field(default_factory=dict)  # of the producers that keep one
     totals: dict[str, Any] = field(default_factory=dict)  # of what was closed
 
     def producer_addresses(self) -> set[Address]:
@@ -56,8 +58,8 @@ class ChannelEntry:
             incarnation=self.definition.incarnation,
             derived=self.derivations.listed(self.changes, with_all_code),
             logs=tuple(
-                LogAddress(self.producers[place][0], place[0], kept.log, kept.since)
-                for place, kept in sorted(self.logs.items())
+                LogAddress(self.producers[place][0], place[0], opened_log.log, opened_log.since)
+                for place, opened_log in sorted(self.logs.items())
             ),
         )
 
@@ -118,19 +120,24 @@ class ChannelEntry:
     # ---- groups ----------------------------------------------------------------------------------------------------
 
     def check_group(self, endpoint: int, request: Subscribe, key: str) -> None:
-        """Members of a group have equal pairs; a group belongs to the channel, derived or not, that it was made on.
+        """Members of a group have equal handler versions; a group belongs to the channel, derived or not, that it was
+        made on.
 
-        `key` is the derived channel that the request is for. Members with other pairs would take its events from each
-        other, also where they came to it in another way.
+        `key` is the derived channel that the request is for. Members with other handler versions would take its events
+        from each other, also where they came to it in another way.
         """
         group = request.group
         if group is None:
             return
         check_group_name(group)
         own = (endpoint, request.subscription)
-        for place, parent, derived, pair in self._members(group):
+        for place, parent, derived, handler_fingerprint in self._members(group):
             is_same_group = parent == request.parent or derived == key
-            if place != own and is_same_group and (pair != request.pair or own in self.consumers):
+            if (
+                place != own
+                and is_same_group
+                and (handler_fingerprint != request.handler_fingerprint or own in self.consumers)
+            ):
                 raise ModulatorRefused(
                     f"group {group!r} of channel {request.channel!r} has members with another modulator or "
                     "demodulator: members of a group have equal ones, so use another group name or the same pair",
@@ -142,13 +149,15 @@ class ChannelEntry:
     def _members(self, group: str) -> list[tuple[tuple[int, int], str, str, str]]:
         """The members of a group, those that wait for an installation too."""
         members = [
-            (place, each.parent, each.consumer.derived, each.pair)
+            (place, each.parent, each.consumer.derived, each.handler_fingerprint)
             for place, each in self.consumers.items()
             if each.consumer.group == group
         ]
         for asker, claim in self.derivations.claims.items():
             if claim.group == group and asker.subscription is not None:
-                members.append(((asker.endpoint, asker.subscription), claim.parent, claim.key, claim.pair))
+                members.append(
+                    ((asker.endpoint, asker.subscription), claim.parent, claim.key, claim.handler_fingerprint)
+                )
         return members
 
     def validate(self) -> None:
@@ -156,13 +165,15 @@ class ChannelEntry:
         name = self.definition.channel
         self.derivations.validate()
         assert not self.collect(), f"something is derived from {name!r} that nothing uses"
-        pairs: dict[tuple[str, str], str] = {}
+        handler_fingerprints: dict[tuple[str, str], str] = {}
         for (endpoint, subscription), each in self.consumers.items():
             consumer = each.consumer
             assert (consumer.endpoint, consumer.subscription) == (endpoint, subscription), name
             if consumer.group is not None:
-                pair = pairs.setdefault((each.parent, consumer.group), each.pair)
-                assert pair == each.pair, f"unequal pairs in {consumer.group!r}"
+                handler_fingerprint = handler_fingerprints.setdefault(
+                    (each.parent, consumer.group), each.handler_fingerprint
+                )
+                assert handler_fingerprint == each.handler_fingerprint, f"unequal pairs in {consumer.group!r}"
         assert all(not key or key in self.derivations for key in self._used()), name
         assert self.logs.keys() <= self.producers.keys(), name
 

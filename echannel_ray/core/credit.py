@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from echannel_ray.core.arrivals import Arrival, Reports, Source
-    from echannel_ray.core.receiving import ReceivedStream
+    from echannel_ray.core.receiver import ReceivedStream
     from echannel_ray.core.streams import Recipient, SenderStream
 
 
@@ -29,17 +29,26 @@ class Reception:
     """The reception of one stream at one subscription: the source of the events that it has sent."""
 
     __slots__ = (
-        "credited_mark", "ends_at", "expected", "final", "grouped", "handled_mark", "producer", "stream",
-        "subscription", "turn", "wanted_mark",
+        "credited_mark",
+        "ends_at",
+        "expected",
+        "final",
+        "grouped",
+        "handled_mark",
+        "handler_version",
+        "producer",
+        "stream",
+        "subscription",
+        "wanted_mark",
     )  # fmt: skip
 
     def __init__(
-        self, stream: ReceivedStream, subscription: int, first_sequence: int, first_mark: int, turn: int
+        self, stream: ReceivedStream, subscription: int, first_sequence: int, first_mark: int, handler_version: int
     ) -> None:
         self.stream = stream
         self.producer = stream.producer
         self.subscription = subscription
-        self.turn = turn  # of the pair that gets what comes by the newest route
+        self.handler_version = handler_version  # the one that gets what comes by the newest route
         self.expected = first_sequence  # of a member of a group: behind the highest that it has seen
         self.handled_mark = first_mark
         self.credited_mark = first_mark

@@ -2,10 +2,10 @@
 
 Rules:
 
-* Of a log's keeper one thing is asked at a time: to join, then what comes next, and that in slices where it is large.
-* An answer counts for the attempt in which it was asked for. Where the keeper is gone or has forgotten the reader, the
-  next attempt begins: the reader joins again, and goes on where it was.
-* A log that is in no keeper's hands is away. It is lost when that takes too long, or when its node has another log in
+* Of a log host one thing is asked at a time: to join, then what comes next, and that in slices where it is large.
+* An answer counts for the attempt in which it was asked for. Where the log host is gone or has forgotten the reader,
+  the next attempt begins: the reader joins again, and goes on where it was.
+* A log that is in no host's hands is away. It is lost when that takes too long, or when its node has another log in
   its place; it may come back all the same.
 * The next fetch waits while more than a window waits for the handler. A member of a group asks again only when it has
   handled all that it had: others may want the rest.
@@ -49,7 +49,7 @@ class LogRun(NamedTuple):
 
 
 class LogCursor:
-    """The cursor of one subscription in one log."""
+    """A log cursor: the cursor of one subscription in one log."""
 
     def __init__(self, address: LogAddress, start: int | str, is_of_group: bool) -> None:
         self.address = address
@@ -63,7 +63,7 @@ class LogCursor:
         self.handled_to = self.at  # before this all was handled
         self.waiting_bytes = 0  # of what the handler has not done with
         self.slices: list[bytes] = []  # of an entry that comes in slices
-        self.away_since: float | None = None  # since when it is in no keeper's hands
+        self.away_since: float | None = None  # since when it is in no host's hands
         # Of a group's member: what it was given last, what of that it has done with, and what it has told to be done
         # before that was acknowledged.
         self.given = (0, 0)
@@ -77,23 +77,23 @@ class LogCursor:
 
     @property
     def is_joined(self) -> bool:
-        """Whether the keeper knows this reader."""
+        """Whether the log host knows this reader."""
         return self.state in _JOINED
 
     @property
     def is_in_touch(self) -> bool:
-        """Whether the keeper knows this reader, or was asked to."""
+        """Whether the log host knows this reader, or was asked to."""
         return self.is_joined or self.state == "joining"
 
     # ---- its log comes and goes ----
 
     def restarted(self) -> None:
-        """The keeper does not know this reader any more: nothing that it was asked counts."""
+        """The log host does not know this reader any more: nothing that it was asked counts."""
         self._life.become("restarted")
         self._forget_answers()
 
     def went_away(self, now: float) -> None:
-        """Wait for another keeper: the one that had the log is gone."""
+        """Wait for another log host: the one that had the log is gone."""
         if self.away_since is None:
             self.away_since = now
 
@@ -106,7 +106,7 @@ class LogCursor:
         return True
 
     def is_at(self, address: LogAddress) -> None:
-        """Take up the keeper that has the log: the one that had it, or another, which has to be asked anew."""
+        """Take up the log host that has the log: the one that had it, or another, which has to be asked anew."""
         self.away_since = None
         if self.state == "lost":
             self._life.become("returned")
@@ -121,11 +121,11 @@ class LogCursor:
     # ---- joining ----
 
     def join(self) -> None:
-        """Note that the keeper is asked where this reader begins."""
+        """Note that the log host is asked where this reader begins."""
         self._life.become("join")
 
     def joined(self, start: int) -> None:
-        """The keeper knows this reader; where it has it begin counts the first time, and for groups."""
+        """The log host knows this reader; where it has it begin counts the first time, and for groups."""
         self._life.become("joined")
         if isinstance(self.start, str) or self.is_of_group:
             self.at = self.handled_to = start
@@ -133,7 +133,7 @@ class LogCursor:
 
     @property
     def all_done(self) -> list[tuple[int, int]]:
-        """What a group's member has done with that a new keeper may not know of."""
+        """What a group's member has done with that a new log host may not know of."""
         return [*self.told, *self.done]
 
     @property
@@ -156,7 +156,7 @@ class LogCursor:
         return self.state == "idle" and has_room
 
     def fetch(self) -> list[tuple[int, int]]:
-        """The keeper is asked for what comes next, and is told what is done with: that."""
+        """The log host is asked for what comes next, and is told what is done with: that."""
         self._life.become("fetch")
         self.fetches += 1
         self.given = (0, 0)
@@ -182,7 +182,7 @@ class LogCursor:
 
     def taken(self, start: int, stop: int, acknowledged: int, runs: Sequence[LogRun]) -> None:
         """What was asked for has come, with these runs for the handler. What is before `acknowledged` is done with,
-        whatever becomes of the keeper.
+        whatever becomes of the log host.
         """
         self._life.become("taken")
         self.slices = []

@@ -3,12 +3,12 @@
 Rules:
 
 * It goes over at one cut of each producer: from then on another of the producer's streams serves it, or the same one
-  with a higher turn.
+  with a higher handler version.
 * At the cut, what was kept for it leaves (a laggard's backlog, what waits for a group without other members), and its
   routes are left before any of that cut is joined: so no two packs ever wait for each other.
-* What it gets from then on names the last that it was sent before (`after`). Its endpoint uses no route that says so
-  before it has that: the route is `waiting`, and a pack that needs it is refused like one that leaves a gap. Then the
-  former stream is forgotten at this subscription.
+* What it gets from then on names the last that it was sent before (its cut-over point). Its endpoint uses no route that
+  says so before it has that: the route is `waiting`, and a pack that needs it is refused like one that leaves a gap.
+  Then the former stream is forgotten at this subscription.
 * A stream that closes without having sent it anything says that it has `left` the former one, which nothing else would
   tell.
 """
@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from echannel_ray.core.streams import Recipient, Route, SenderStream, Trace
+from echannel_ray.core.streams import CutoverPoint, Recipient, Route, SenderStream
 
 if TYPE_CHECKING:
     from echannel_ray.core.credit import Reception
     from echannel_ray.core.messages import Consumer
-    from echannel_ray.core.receiving import DeclaredRoute, Receiver
-    from echannel_ray.core.sending import Sender
+    from echannel_ray.core.receiver import DeclaredRoute, Receiver
+    from echannel_ray.core.sender import Sender
 
 
 class SenderCutovers:
@@ -32,7 +32,7 @@ class SenderCutovers:
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
 
-    def trace_of(self, stream: SenderStream, endpoint: int, subscription: int) -> Trace | None:
+    def cutover_point_of(self, stream: SenderStream, endpoint: int, subscription: int) -> CutoverPoint | None:
         """A subscription goes over to another stream: the last that it was sent of this one, which is to be given to
         `membership_changed` of that one. None where it was sent nothing.
 
@@ -41,11 +41,11 @@ class SenderCutovers:
         recipient = stream.recipients.get((endpoint, subscription))
         if recipient is None:
             return None
-        self._sender.settle(stream)
+        self._sender.end_run(stream)
         self._send_what_is_kept(stream, recipient)
         for route in (recipient.route, recipient.redelivery_route) if recipient.route else (stream.route,):
             self.route_left(stream, route)
-        return _trace(stream, recipient)
+        return _cutover_point(stream, recipient)
 
     def _send_what_is_kept(self, stream: SenderStream, recipient: Recipient) -> None:
         group = recipient.consumer.group
@@ -56,17 +56,19 @@ class SenderCutovers:
                 self._sender.give(stream, recipient, unhandled)
             self._sender.tell_group_gap(stream, group)
 
-    def replace_pair(self, stream: SenderStream, known: Recipient, consumer: Consumer, after: Trace | None) -> None:
-        """A subscription has another pair on this stream: what it was given before stays the old one's."""
+    def replace_handler_version(
+        self, stream: SenderStream, known: Recipient, consumer: Consumer, cutover_point: CutoverPoint | None
+    ) -> None:
+        """A subscription has another handler version on this stream: what it was given before stays the old one's."""
         self._send_what_is_kept(stream, known)
-        after = after or _trace(stream, known)
+        cutover_point = cutover_point or _cutover_point(stream, known)
         if consumer.group is None:
             self._sender.drop(stream, known)
-            self._sender.take_up(stream, consumer, after)
+            self._sender.take_up(stream, consumer, cutover_point)
         else:  # what it has not handled yet stays in its account, or others would get it too
             self._sender.leave_own_routes(stream, known)
             known.consumer = consumer
-            known.after = after
+            known.cutover_point = cutover_point
             known.last_sent = 0
             known.become("listed")
             self._sender.give_own_route(known)
@@ -90,20 +92,22 @@ class SenderCutovers:
     def stream_closed(self, stream: SenderStream, route: Route) -> None:
         """Tell recipients that this stream has sent nothing to that they have had all of the former one."""
         for recipient in route.recipients:
-            if recipient.after is not None and not was_sent_to(stream, recipient):
-                route.gather.control.append(["left", *recipient.after, recipient.endpoint, recipient.subscription])
+            if recipient.cutover_point is not None and not was_sent_to(stream, recipient):
+                route.gather.control.append(
+                    ["left", *recipient.cutover_point, recipient.endpoint, recipient.subscription]
+                )
 
 
 def was_sent_to(stream: SenderStream, recipient: Recipient) -> bool:
-    """Whether it was given anything of this stream, with its present pair."""
+    """Whether it was given anything of this stream, with its present handler version."""
     if recipient.consumer.group is not None:
         return recipient.last_sent > 0
     return recipient.first_sequence < stream.next_sequence
 
 
-def _trace(stream: SenderStream, recipient: Recipient) -> Trace | None:
+def _cutover_point(stream: SenderStream, recipient: Recipient) -> CutoverPoint | None:
     if not was_sent_to(stream, recipient):
-        return recipient.after  # it has not begun with this stream: what it has to have first is still the same
+        return recipient.cutover_point  # it has not begun with this stream: what it has to have first is still the same
     grouped = recipient.consumer.group is not None
     return stream.number, recipient.last_sent if grouped else stream.next_sequence - 1
 
@@ -128,14 +132,18 @@ class ReceiverCutovers:
         self.waiting = {k: each for k, each in self.waiting.items() if any(who[0] in open_ones for who in each.who)}
         self._left = {key: end for key, end in self._left.items() if key[2] != subscription}
 
-    def awaited(self, declared: DeclaredRoute, each: list[Any]) -> Trace | None:
+    def awaited(self, declared: DeclaredRoute, each: list[Any]) -> CutoverPoint | None:
         """The (stream, sequence) that a subscription has to have before it gets anything by this route."""
-        subscription, _, _, turn, after = each
-        if after is None:
+        subscription, _, _, handler_version, cutover_point = each
+        if cutover_point is None:
             return None
         reception = self._receiver.reception(declared.endpoint, declared.number, subscription)
         # Where it has begun with this version already, it has waited then.
-        return None if reception is not None and reception.turn >= turn else (after[0], after[1])
+        return (
+            None
+            if reception is not None and reception.handler_version >= handler_version
+            else (cutover_point[0], cutover_point[1])
+        )
 
     def is_due(self, declared: DeclaredRoute, ends: dict[tuple[int, int], int]) -> bool:
         """Whether its subscriptions have what they wait for; `ends` is what a pack brings ahead of it."""
@@ -155,7 +163,7 @@ class ReceiverCutovers:
         ended = {entry[1] for entry in control if entry[0] == "ended"}
         return [each for each in self.waiting.values() if each.endpoint == endpoint and each.number in ended]
 
-    def former_receptions(self, declared: DeclaredRoute, who: list[list[Any]]) -> list[tuple[Reception, int]]:
+    def receptions_left(self, declared: DeclaredRoute, who: list[list[Any]]) -> list[tuple[Reception, int]]:
         """What a route's subscriptions leave when it is used: their former streams, and the last event of each."""
         found = []
         for each in who:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 0.5
 MAX_KEPT_ANSWERS = 16384
 
-LET_GO = b"\0"  # the answer of who will not handle the event
+RELEASED = b"\0"  # the answer of who will not handle the event
 
 
 class Answered(NamedTuple):
@@ -126,5 +126,5 @@ class Deliveries:
         if outcome is None:
             if subscription in open_ones:
                 return None  # its handler is at work
-            outcome = LET_GO
+            outcome = RELEASED
         return self.answer(node, endpoint, number, subscription, outcome)

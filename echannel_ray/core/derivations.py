@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from echannel_ray.core.messages import MAX_SHIPPED_BYTES, Derived, Refused, Shipment
+from echannel_ray.core.messages import MAX_SHIPPED_BYTES, Derived, RefusedModulator, Shipment
 from echannel_ray.errors import ChannelDeleted
 
 # Raises ModulatorRefused where what was shipped is no modulator: `modulation.fingerprint.identity_of`.
@@ -35,12 +35,12 @@ _KEY_DIGITS = 32
 
 
 class Asker(NamedTuple):
-    """Whose request it is: a subscription's, with one turn of its pair, or a handle's."""
+    """Whose request it is: a subscription's, with one of its handler versions, or a handle's."""
 
     endpoint: int
     subscription: int | None
     handle: int | None
-    turn: int
+    handler_version: int
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Claim:
     installation: int
     keys: tuple[str, ...]  # of what the installation is of
     group: str | None = None
-    pair: str = ""
+    handler_fingerprint: str = ""
     parent: str = ""
 
 
@@ -162,7 +162,7 @@ class Derivations:
         keys = tuple(each for each in self.chain(key) if self._entries[each].installation)
         return max((self._entries[each].installation for each in keys), default=0), keys
 
-    def installed(self, keys: Iterable[str], refused: Iterable[tuple[int, Refused]]) -> None:
+    def installed(self, keys: Iterable[str], refused: Iterable[tuple[int, RefusedModulator]]) -> None:
         """Every producer's endpoint has answered; of those that refuse, (endpoint, what)."""
         present = [key for key in keys if key in self._entries]
         for key in present:

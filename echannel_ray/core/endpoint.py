@@ -20,17 +20,17 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from echannel_ray.core import chunking, credit, frames
-from echannel_ray.core.chunking import WaitingPack, WaitingPacks
+from echannel_ray.core import credit, frames, large_events
 from echannel_ray.core.credit import Reception
-from echannel_ray.core.deliveries import LET_GO, Answered, Awaited, Deliveries
+from echannel_ray.core.deliveries import RELEASED, Answered, Awaited, Deliveries
 from echannel_ray.core.flows import FlowReceiver, FlowSender, SentPack
 from echannel_ray.core.frames import CHUNK_BYTES, KEY_BYTES, Buffer
-from echannel_ray.core.gathering import Columns, Gather
+from echannel_ray.core.gather import Gather, PackColumns
+from echannel_ray.core.large_events import WaitingPack, WaitingPacks
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.packing import Policy
-from echannel_ray.core.receiving import Delivered, Receiver
-from echannel_ray.core.sending import Sender
+from echannel_ray.core.receiver import Delivered, Receiver
+from echannel_ray.core.sender import Sender
 from echannel_ray.core.streams import Recipient, Route, SenderStream
 
 # What may be under way of one flow: bounds what concentrators hold, and is far above what a link needs to be busy.
@@ -47,7 +47,8 @@ ASK_FOR_CREDIT_SECONDS = 0.25
 NEVER = float("inf")
 _NUMBER_FROM = frames.NUMBER.unpack_from
 
-Encode = Callable[[Columns, int, float], list[Buffer]]  # columns, bytes of their events, when the first was gathered
+# columns, bytes of their events, when the first was gathered
+Encode = Callable[[PackColumns, int, float], list[Buffer]]
 
 
 # ---- instructions --------------------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ class EndpointCore:
         self.pack_received = self.receiver.pack_received
         # What needs nothing but the sender, without a call in between.
         self.open_stream, self.close_stream = sender.open_stream, sender.close_stream
-        self.trace_of = sender.cutovers.trace_of
+        self.cutover_point_of = sender.cutovers.cutover_point_of
         # One event for every recipient, for which the shell has made sure that there is room, or that the policy drops;
         # so many for nobody in another process; so many that a policy has dropped for everybody.
         self.publish_one, self.skip, self.drop_for_all = sender.send_to_all, sender.skip, sender.drop_for_all
@@ -314,7 +315,7 @@ class EndpointCore:
             route = stream.route
             assert gather is not None and route is not None  # noqa: PT018 (of the same thing)
             if gather.stream is not stream or gather.kind != kind:
-                gather.turn(stream, kind)
+                gather.begin_run(stream, kind)
             room = max(1, policy.degree - len(gather.events))
             if each_bytes > _LEAST_SMALL_BYTES:
                 room = min(room, frames.MAX_PACK_BYTES // each_bytes)
@@ -336,7 +337,7 @@ class EndpointCore:
         """
         route = stream.route
         assert route is not None
-        route.gather.settle()
+        route.gather.end_run()
         first = stream.next_sequence
         stream.published_bytes += size_bytes
         route.gather.add_block(stream, kind, block, count)
@@ -376,10 +377,10 @@ class EndpointCore:
         version: tuple[int, int],
         consumers: Iterable[Consumer],
         deleted: bool = False,
-        after: Mapping[tuple[int, int], tuple[int, int]] | None = None,
+        cutover_points: Mapping[tuple[int, int], tuple[int, int]] | None = None,
     ) -> None:
         """The consumers of a stream that are in other processes, or in groups, have changed."""
-        self.sender.membership_changed(stream, version, consumers, deleted, after or {})
+        self.sender.membership_changed(stream, version, consumers, deleted, cutover_points or {})
 
     def subscription_opened(self, subscription: int) -> None:
         """Take in the events of a subscription from now on."""
@@ -406,7 +407,7 @@ class EndpointCore:
         """Let whoever delivered an event wait no longer: nobody will handle it."""
         stream = reception.stream
         to = (stream.node, stream.endpoint, delivery)
-        self.out.append(self.deliveries.answer(*to, reception.subscription, LET_GO))
+        self.out.append(self.deliveries.answer(*to, reception.subscription, RELEASED))
 
     def _credit(self, reception: Reception) -> None:
         stream = reception.stream
@@ -484,7 +485,7 @@ class EndpointCore:
         self.out.extend((head, *body))
         self.packs_sent += 1
 
-    def _count(self, flow: FlowSender, columns: Columns, size_bytes: int) -> None:
+    def _count(self, flow: FlowSender, columns: PackColumns, size_bytes: int) -> None:
         """Add each stream's share of a pack to the statistics."""
         streams = self.sender.gathers[flow.number].stream_of_route
         crossing_bytes = size_bytes * flow.crossings(self.node)
@@ -503,10 +504,10 @@ class EndpointCore:
             if stream is not None:
                 stream.packs += 1
 
-    def _send_in_pieces(self, flow: FlowSender, columns: Columns, now: float) -> None:
+    def _send_in_pieces(self, flow: FlowSender, columns: PackColumns, now: float) -> None:
         waiting = self._waiting.setdefault(flow, WaitingPacks())
-        for piece in chunking.pieces(columns):
-            if isinstance(piece, Columns):
+        for piece in large_events.pieces(columns):
+            if isinstance(piece, PackColumns):
                 body = self._encode(piece, 0, now + self.sender.clock_offset_seconds)
                 if not self._hold(flow, piece, body):
                     self._pack(flow, body, 0, now)
@@ -517,10 +518,10 @@ class EndpointCore:
                 stream.bytes_between_nodes += piece.large.total_bytes * flow.crossings(self.node)
         self._pump(flow, now)
 
-    def _hold(self, flow: FlowSender, columns: Columns, body: list[Buffer]) -> bool:
+    def _hold(self, flow: FlowSender, columns: PackColumns, body: list[Buffer]) -> bool:
         """Have a pack wait behind chunks of a stream that it has to do with; False where there are none."""
         waiting = self._waiting[flow]
-        streams, numbers = chunking.concerned(columns, self.sender.gathers[flow.number].stream_of_route)
+        streams, numbers = large_events.concerned(columns, self.sender.gathers[flow.number].stream_of_route)
         is_behind = waiting.concerns(numbers)
         if is_behind:
             waiting.add(WaitingPack(body, 0, streams, numbers))

@@ -18,7 +18,7 @@ from echannel_ray.core.streams import Recipient, SenderStream, Unhandled
 from echannel_ray.core.windows import CONSUMER, DROP_THIS, has_room, on_full
 
 if TYPE_CHECKING:
-    from echannel_ray.core.sending import Sender
+    from echannel_ray.core.sender import Sender
 
 
 class Laggards:
@@ -86,7 +86,7 @@ class Laggards:
             if event.size_bytes > CHUNK_BYTES:
                 return  # and go on when it has left: see `large_event_left`
         if not recipient.backlog and not recipient.sent and recipient.outstanding_bytes == 0:
-            self._sender.settle(stream)
+            self._sender.end_run(stream)
             recipient.become("caught up")
             recipient.handled_mark = recipient.left_mark = stream.published_bytes
             stream.laggards.remove(recipient)
@@ -101,13 +101,13 @@ class Laggards:
         route = recipient.route
         assert route is not None
         route.declare(stream)
-        route.gather.settle()
+        route.gather.end_run()
         route.gather.add(route.number, first, mark, GAP, last)
         recipient.sent.append(Unhandled(mark, 0, last, GAP, None, False))
 
     def send_all(self, stream: SenderStream, recipient: Recipient) -> None:
-        """It goes over to another pair, or the stream ends: all that was kept for it leaves now, whether or not its
-        window has room.
+        """It goes over to another handler version, or the stream ends: all that was kept for it leaves now, whether or
+        not its window has room.
         """
         if stream.chunks and (recipient.gap is not None or recipient.backlog):
             # Not by the flow in which chunks wait: what is sent now would get lower numbers than what it has to follow.

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from echannel_ray.core.counting import add_up
+from echannel_ray.core.counters import add_up
 from echannel_ray.core.kinds import GAP
 from echannel_ray.core.streams import SenderStream
 

@@ -40,7 +40,7 @@ from echannel_ray.core.messages import (
     Membership,
     ModulatorGone,
     OpenChannel,
-    Refused,
+    RefusedModulator,
     RegisterProducer,
     Registrations,
     Release,
@@ -300,12 +300,14 @@ class ChannelBook:
     def _subscribe(self, node: int, endpoint: int, request: Subscribe) -> tuple[Membership | None, list[Instruction]]:
         channel = self._opened(request.channel, request.incarnation)
         known = channel.consumers.get((endpoint, request.subscription))
-        if known is None or known.consumer.turn < request.turn:
+        if known is None or known.consumer.handler_version < request.handler_version:
             key = channel.derivations.key_of(request.parent, request.shipment, self._identify)
             channel.check_group(endpoint, request, key)
             install = self._install(channel, endpoint, key, request)
             if install is not None:
-                claim = Claim(node, key, install.number, install.keys, request.group, request.pair, request.parent)
+                claim = Claim(
+                    node, key, install.number, install.keys, request.group, request.handler_fingerprint, request.parent
+                )
                 channel.derivations.claims[_asker(endpoint, request)] = claim
                 return None, [install]
             self._enter_consumer(channel, node, endpoint, request, key)
@@ -315,9 +317,9 @@ class ChannelBook:
     def _enter_consumer(self, channel: ChannelEntry, node: int, endpoint: int, request: Subscribe, key: str) -> None:
         place = (endpoint, request.subscription)
         known = channel.consumers.get(place)
-        if known is None or known.consumer.turn < request.turn:
-            consumer = Consumer(node, endpoint, request.subscription, request.group, key, request.turn)
-            channel.consumers[place] = Subscribed(consumer, request.pair, request.parent)
+        if known is None or known.consumer.handler_version < request.handler_version:
+            consumer = Consumer(node, endpoint, request.subscription, request.group, key, request.handler_version)
+            channel.consumers[place] = Subscribed(consumer, request.handler_fingerprint, request.parent)
             channel.collect()  # what a reset has left, in the same version
             self._changed(channel)
         elif channel.collect():  # what an earlier reset waited for, which comes too late
@@ -346,9 +348,11 @@ class ChannelBook:
         if isinstance(request, Derive):
             return (endpoint, request.handle) in channel.derivations.handles
         known = channel.consumers.get((endpoint, request.subscription))
-        return known is not None and known.consumer.turn >= request.turn
+        return known is not None and known.consumer.handler_version >= request.handler_version
 
-    def install_ended(self, install: InstallDerived, refused: Iterable[tuple[int, Refused]]) -> list[Instruction]:
+    def install_ended(
+        self, install: InstallDerived, refused: Iterable[tuple[int, RefusedModulator]]
+    ) -> list[Instruction]:
         """Every producer's endpoint has answered, or is gone; of those that refuse, (endpoint, what)."""
         channel = self._channels.get(install.channel)
         if channel is None or channel.definition.incarnation != install.incarnation:
@@ -493,14 +497,16 @@ class ChannelBook:
         for handle, key in reported.handles:
             if key in derivations:
                 derivations.handles[endpoint, handle] = (node, key)
-        for subscription, group, pair, key, turn in reported.consumers:
+        for subscription, group, handler_fingerprint, key, handler_version in reported.consumers:
             known = channel.consumers.get((endpoint, subscription))
             # A report may have been under way while a reset was entered.
-            if (not key or key in derivations) and (known is None or known.consumer.turn <= turn):
+            if (not key or key in derivations) and (known is None or known.consumer.handler_version <= handler_version):
                 derived = derivations.get(key)
-                # Where a pair is what it has, it was made on the parent; it does not say so.
-                parent = derived.parent if derived is not None and pair else key
-                entry = Subscribed(Consumer(node, endpoint, subscription, group, key, turn), pair, parent)
+                # Where a handler version is what it has, it was made on the parent; it does not say so.
+                parent = derived.parent if derived is not None and handler_fingerprint else key
+                entry = Subscribed(
+                    Consumer(node, endpoint, subscription, group, key, handler_version), handler_fingerprint, parent
+                )
                 if known is None or known.consumer != entry.consumer:
                     channel.consumers[endpoint, subscription] = entry
                     changed = True
@@ -593,7 +599,7 @@ class ChannelBook:
 
 def _asker(endpoint: int, request: Subscribe | Derive) -> Asker:
     if isinstance(request, Subscribe):
-        return Asker(endpoint, request.subscription, None, request.turn)
+        return Asker(endpoint, request.subscription, None, request.handler_version)
     return Asker(endpoint, None, request.handle, 0)
 
 

@@ -96,8 +96,8 @@ class DeleteChannel:
 
 
 @dataclass(frozen=True)
-class KeptLog:
-    """A log of a retained channel, and where it ended when its keeper opened it: what came later lies behind that."""
+class OpenedLog:
+    """A log of a retained channel, and where it ended when its log host opened it: what came later lies behind that."""
 
     log: str
     since: int
@@ -111,7 +111,7 @@ class RegisterProducer:
     stream: int
     incarnation: int = 0  # of the channel that the caller's handle is for; 0 is whichever is there
     derived: str = ""  # it publishes straight into this derived channel
-    log: KeptLog | None = None  # it is where this log of a retained channel is kept, and publishes what that holds
+    log: OpenedLog | None = None  # it is where this log of a retained channel is kept, and publishes what that holds
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,12 @@ class Subscribe:
     channel: str
     subscription: int
     group: str | None
-    pair: str  # a fingerprint of modulator and demodulator: members of a group have equal ones; "" is none
+    # a fingerprint of modulator and demodulator: members of a group have equal ones; "" is none
+    handler_fingerprint: str
     incarnation: int = 0  # of the channel that the caller's handle is for; 0 is whichever is there
     parent: str = ""  # the derived channel that it is made on; "" is the channel itself
     shipment: Shipment | None = None  # its modulator
-    turn: int = 0  # how often its pair was replaced: the same subscription again, with a higher one, is a `reset`
+    handler_version: int = 0  # how often it was replaced: the same subscription again, with a higher one, is a `reset`
 
 
 @dataclass(frozen=True)
@@ -291,7 +292,7 @@ class Consumer:
     subscription: int
     group: str | None
     derived: str = ""  # the key of the derived channel that it consumes; "" is the channel itself
-    turn: int = 0  # how often its pair was replaced
+    handler_version: int = 0  # how often it was replaced
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,7 @@ class LogAddress:
     node: int
     endpoint: int
     log: str
-    since: int = 0  # see `KeptLog`
+    since: int = 0  # see `OpenedLog`
 
 
 @dataclass(frozen=True)
@@ -322,7 +323,7 @@ class Membership:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedModulator:
     """A producer can't work with a derived channel; `error` is what `subscribe` is to raise, as `transport.wire`
     encodes it.
     """
@@ -336,7 +337,7 @@ class Refused:
 class Installed:
     """The answer to a `Membership` that was pushed: it counts from now on, but for what is refused."""
 
-    refused: tuple[Refused, ...] = ()  # all that its producers do not have of what it names, however long
+    refused: tuple[RefusedModulator, ...] = ()  # all that its producers do not have of what it names, however long
 
 
 @dataclass(frozen=True)
@@ -374,10 +375,11 @@ class Registrations:
     channel: str
     definition: Definition
     streams: tuple[tuple[int, str], ...]  # (stream, derived)
-    consumers: tuple[tuple[int, str | None, str, str, int], ...]  # (subscription, group, pair, derived, turn)
+    # (subscription, group, fingerprint, derived, handler version)
+    consumers: tuple[tuple[int, str | None, str, str, int], ...]
     derived: tuple[Derived, ...] = ()  # that it consumes or has handles of, and their parents; parents first
     handles: tuple[tuple[int, str], ...] = ()  # (handle, derived)
-    logs: tuple[tuple[int, KeptLog], ...] = ()  # by streams
+    logs: tuple[tuple[int, OpenedLog], ...] = ()  # by streams
 
 
 @dataclass(frozen=True)

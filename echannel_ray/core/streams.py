@@ -1,4 +1,4 @@
-"""A stream, its recipients and their routes, as the endpoint that sends sees them. Its rules are in `sending`."""
+"""A stream, its recipients and their routes, as the endpoint that sends sees them. Its rules are in `sender`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from echannel_ray.core.flows import FlowSender
-from echannel_ray.core.gathering import Gather
+from echannel_ray.core.gather import Gather
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.packing import Packing, Policy, policy_of
 from echannel_ray.core.states import next_state
@@ -16,8 +16,9 @@ from echannel_ray.core.windows import CONSUMER, DROP_LONGEST_WAITING, ON_FULL
 
 NEVER = -1
 
-Trace = tuple[int, int]  # (stream number, sequence): the last that was sent of a stream to a subscription
-Place = tuple[int, int]  # (endpoint, subscription)
+# (stream number, sequence): a cut-over point: the last that was sent of a stream to a subscription
+CutoverPoint = tuple[int, int]
+RecipientKey = tuple[int, int]  # (endpoint, subscription)
 
 # Why events are dropped, as statistics name it. By a policy: the event itself, or the one that had waited longest.
 NEWEST, OLDEST = "newest", "oldest"
@@ -81,7 +82,7 @@ class Route:
         self.gather.stream_of_route[self.number] = stream
         grouped = self.recipients[0].consumer.group is not None
         who = [
-            [r.endpoint, r.subscription, r.first_sequence, r.first_mark, r.consumer.turn, r.after]
+            [r.endpoint, r.subscription, r.first_sequence, r.first_mark, r.consumer.handler_version, r.cutover_point]
             for r in self.recipients
         ]
         self.gather.control.append(
@@ -93,14 +94,33 @@ class Recipient:
     """One subscription in another process, as one stream sees it."""
 
     __slots__ = (
-        "after", "backlog", "backlog_bytes", "consumer", "dropped", "endpoint", "first_mark", "first_sequence", "gap",
-        "handled_mark", "last_sent", "left_mark", "node", "redelivery_route", "route", "sent", "sent_bytes", "state",
+        "backlog",
+        "backlog_bytes",
+        "consumer",
+        "cutover_point",
+        "dropped",
+        "endpoint",
+        "first_mark",
+        "first_sequence",
+        "gap",
+        "handled_mark",
+        "last_sent",
+        "left_mark",
+        "node",
+        "redelivery_route",
+        "route",
+        "sent",
+        "sent_bytes",
+        "state",
         "subscription",
     )  # fmt: skip
 
-    def __init__(self, consumer: Consumer, first_sequence: int, mark: int, after: Trace | None = None) -> None:
+    def __init__(
+        self, consumer: Consumer, first_sequence: int, mark: int, cutover_point: CutoverPoint | None = None
+    ) -> None:
         self.consumer = consumer
-        self.after = after  # what it has to have of its former pair's stream, before it gets anything of this one
+        # what it has to have of its former handler version's stream, before it gets anything of this one
+        self.cutover_point = cutover_point
         self.node = consumer.node
         self.endpoint = consumer.endpoint
         self.subscription = consumer.subscription
@@ -114,7 +134,8 @@ class Recipient:
         self.redelivery_route: Route | None = None
         self.sent: deque[Unhandled] = deque()
         self.sent_bytes = 0
-        self.last_sent = 0  # the highest sequence that this member of a group was given, with its present pair
+        # the highest sequence that this member of a group was given, with its present handler version
+        self.last_sent = 0
         self.state = PLAIN if consumer.group is None else MEMBER
         self.left_mark = mark  # what was sent by the plain route, when it began to lag
         self.backlog: deque[Unhandled] = deque()
@@ -175,7 +196,7 @@ class SenderStream:
         self.limit_bytes = NEVER
         self.route: Route | None = None
         self.gather: Gather | None = None
-        self.recipients: dict[Place, Recipient] = {}  # all kinds
+        self.recipients: dict[RecipientKey, Recipient] = {}  # all kinds
         self.groups: dict[str, list[Recipient]] = {}
         self.undelivered: dict[str, deque[Unhandled]] = {}  # of groups whose members have no room, or died
         self.group_gaps: dict[str, Unhandled] = {}  # what was dropped for a group, and is not told yet
@@ -200,7 +221,7 @@ class SenderStream:
         gather = self.gather
         assert gather is not None
         if gather.stream is not self or gather.kind != kind:
-            gather.turn(self, kind)
+            gather.begin_run(self, kind)
         self.published_bytes += size_bytes
         gather.events.append(payload)
         gather.gathered_bytes += size_bytes

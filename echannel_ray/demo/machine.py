@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from echannel_ray.overview.joining import join
+from echannel_ray.overview.ray_connection import join
 
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
 _END_SECONDS = 10.0

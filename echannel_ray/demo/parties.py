@@ -13,7 +13,7 @@ _CLOCK_EVERY = 64
 
 
 @dataclass
-class Tally:
+class ReceivedTally:
     """What a consumer has seen of the events, which are numbered from 0."""
 
     received: int = 0
@@ -40,11 +40,11 @@ class Tally:
         return bytes(self.seen)
 
 
-class Consumer:
+class CountingConsumer:
     """Counts events; `pause_seconds` after every `pause_every` of them is its own pace."""
 
     def __init__(self, channel: ec.EventChannel, group: str | None, pause_every: int, pause_seconds: float) -> None:
-        self.tally = Tally()
+        self.tally = ReceivedTally()
         self._pause_every = pause_every
         self._pause_seconds = pause_seconds
         self._subscription = channel.subscribe(self._handle, group=group)
@@ -58,7 +58,7 @@ class Consumer:
         """How many events have come so far."""
         return self.tally.received
 
-    def result(self) -> Tally:
+    def result(self) -> ReceivedTally:
         """Everything that the consumer has seen."""
         return self.tally
 
@@ -67,7 +67,7 @@ class Consumer:
         self._subscription.close()
 
 
-class Source:
+class NumberedSource:
     """Publishes numbered events."""
 
     def __init__(self, channel: ec.EventChannel) -> None:

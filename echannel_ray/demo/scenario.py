@@ -16,9 +16,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rich.console import Console
 
 import echannel_ray as ec
-from echannel_ray.demo.parties import Consumer, Source, Tally
-from echannel_ray.demo.screen import Row, Screen
-from echannel_ray.demo.verdict import Finding, find, microseconds, print_findings
+from echannel_ray.demo.parties import CountingConsumer, NumberedSource, ReceivedTally
+from echannel_ray.demo.screen import Screen, ScreenRow
+from echannel_ray.demo.verdict import ConsumerVerdict, find, microseconds, print_findings
 
 RATE = 10_000
 STEADY_SECONDS = 2.5
@@ -34,7 +34,7 @@ _ANSWER_SECONDS = 60
 class Party:
     """An actor that takes part, and its row on the screen."""
 
-    def __init__(self, row: Row, actor: Any, method: str) -> None:
+    def __init__(self, row: ScreenRow, actor: Any, method: str) -> None:
         self.row = row
         self.actor = actor
         self.method = method
@@ -49,20 +49,22 @@ class Scenario:
 
     def __init__(self, nodes: list[str]) -> None:
         channel = ec.channel("trades")
-        self.mine = Row("driver", "node 1")
-        self.tally = Tally()
+        self.mine = ScreenRow("driver", "node 1")
+        self.tally = ReceivedTally()
         channel.subscribe(self.tally.count)
         consumers = [
-            (Row("plain", "node 1"), (channel, None, 0, 0.0)),
-            (Row("slow", "node 1"), (channel, None, SLOW_EVERY, SLOW_SECONDS)),
-            (Row("worker a", "node 1"), (channel, "workers", 0, 0.0)),
-            (Row("worker b", "node 2"), (channel, "workers", 0, 0.0)),
+            (ScreenRow("plain", "node 1"), (channel, None, 0, 0.0)),
+            (ScreenRow("slow", "node 1"), (channel, None, SLOW_EVERY, SLOW_SECONDS)),
+            (ScreenRow("worker a", "node 1"), (channel, "workers", 0, 0.0)),
+            (ScreenRow("worker b", "node 2"), (channel, "workers", 0, 0.0)),
         ]
-        made = [Party(row, _on(nodes, row, Consumer).remote(*arguments), "received") for row, arguments in consumers]
+        made = [
+            Party(row, _on(nodes, row, CountingConsumer).remote(*arguments), "received") for row, arguments in consumers
+        ]
         self.plain, self.slow, self.worker_a, self.worker_b = made
         self.consumers = made
-        row = Row("producer", "node 2")
-        self.source = Party(row, _on(nodes, row, Source).remote(channel), "published")
+        row = ScreenRow("producer", "node 2")
+        self.source = Party(row, _on(nodes, row, NumberedSource).remote(channel), "published")
         self.rows = [row, *(party.row for party in made), self.mine]
         self.work: list[Any] = []  # what the producer is doing, as references
         self._polled_at = time.monotonic()
@@ -144,7 +146,7 @@ def _play(nodes: list[str], console: Console) -> bool:
     return flawless
 
 
-def _on(nodes: list[str], row: Row, party: type) -> Any:
+def _on(nodes: list[str], row: ScreenRow, party: type) -> Any:
     node = nodes[0] if row.where == "node 1" else nodes[1]
     placed = NodeAffinitySchedulingStrategy(node, soft=False)
     remote: Any = ray.remote(party)
@@ -181,7 +183,7 @@ def _actor_calls(actor: Any) -> list[float]:
     return found
 
 
-def _findings(scenario: Scenario, steady: int, published: int) -> list[Finding]:
+def _findings(scenario: Scenario, steady: int, published: int) -> list[ConsumerVerdict]:
     asked = [party.actor.result.remote() for party in scenario.consumers]
     plain, slow, worker_a, worker_b = ray.get(asked, timeout=_ANSWER_SECONDS)
     workers = [scenario.worker_a.row, scenario.worker_b.row]

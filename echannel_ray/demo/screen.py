@@ -15,7 +15,7 @@ _LINE_EVERY_SECONDS = 1.0
 
 
 @dataclass
-class Row:
+class ScreenRow:
     """A party, and its counter."""
 
     name: str
@@ -34,7 +34,7 @@ class Row:
 class Screen:
     """Rows of rates, and under them what has happened."""
 
-    def __init__(self, rows: list[Row], console: Console) -> None:
+    def __init__(self, rows: list[ScreenRow], console: Console) -> None:
         self.rows = rows
         self._console = console
         self._begun = self._line_at = time.monotonic()

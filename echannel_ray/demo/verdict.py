@@ -8,12 +8,12 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from echannel_ray.demo.parties import Tally
-from echannel_ray.demo.screen import Row
+from echannel_ray.demo.parties import ReceivedTally
+from echannel_ray.demo.screen import ScreenRow
 
 
 @dataclass
-class Finding:
+class ConsumerVerdict:
     """A consumer (a group counts as one) against the events that it should have."""
 
     name: str
@@ -30,11 +30,11 @@ class Finding:
         return not (self.lost or self.duplicates or self.out_of_order) and self.received == self.expected
 
 
-def find(rows: list[Row], tallies: list[Tally], expected: int) -> Finding:
+def find(rows: list[ScreenRow], tallies: list[ReceivedTally], expected: int) -> ConsumerVerdict:
     """What the members of one consumer have seen together. Each sees its share in order."""
     numbers = [tally.numbers()[:expected].ljust(expected, b"\0") for tally in tallies]
     times = [sum(each) for each in zip(*numbers, strict=True)] if len(numbers) > 1 else numbers[0]
-    return Finding(
+    return ConsumerVerdict(
         name=" + ".join(row.name for row in rows),
         expected=expected,
         received=sum(tally.received for tally in tallies),
@@ -45,7 +45,7 @@ def find(rows: list[Row], tallies: list[Tally], expected: int) -> Finding:
     )
 
 
-def print_findings(findings: list[Finding], console: Console) -> None:
+def print_findings(findings: list[ConsumerVerdict], console: Console) -> None:
     """Print one line for each consumer."""
     table = Table(box=None, pad_edge=False)
     table.add_column("consumer", overflow="fold")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from datetime import datetime, timezone
 
-from echannel_ray.doctor import judging
+from echannel_ray.doctor import judgement
 from echannel_ray.doctor.findings import Finding, Report, problem
-from echannel_ray.doctor.machine import Facts, look
+from echannel_ray.doctor.machine_facts import Facts, look
 from echannel_ray.errors import Disconnected, EChannelError
 
 _OF_A_RAY = ("nodes", "clocks", "wire version", "parts", "links", "certificates", "channels")
@@ -17,21 +17,21 @@ def examine(namespace: str, address: str | None) -> Report:
     """What is wrong here and, where a Ray runs, on its nodes and in a namespace. Starts nothing but tasks."""
     here = look()
     if here.packages.get("ray") is None:
-        return Report(namespace=namespace, findings=[*judging.judge([here]), *_left_out("Ray is not installed")])
-    from echannel_ray.overview.joining import running_ray
+        return Report(namespace=namespace, findings=[*judgement.judge([here]), *_left_out("Ray is not installed")])
+    from echannel_ray.overview.ray_connection import running_ray
 
     try:
         with running_ray(address):
-            from echannel_ray.doctor.asking import ask_clocks, ask_nodes, living_nodes
+            from echannel_ray.doctor.survey import ask_clocks, ask_nodes, living_nodes
 
             nodes = living_nodes()
             facts, failed = ask_nodes(nodes)
             machines = [here, *facts]
-            findings = [*judging.judge(machines), *judging.compare(machines), *failed]
-            findings += judging.judge_clocks(dict(ask_clocks([each for each in nodes if _has_answered(each, facts)])))
+            findings = [*judgement.judge(machines), *judgement.compare(machines), *failed]
+            findings += judgement.judge_clocks(dict(ask_clocks([each for each in nodes if _has_answered(each, facts)])))
             findings += _of_namespace(namespace)
     except Disconnected as error:
-        findings = judging.judge([here])
+        findings = judgement.judge([here])
         wanted = address or os.environ.get("RAY_ADDRESS")
         if wanted is not None:
             findings.append(problem("ray", error.message, "see that Ray runs there, and that this machine reaches it"))
@@ -45,7 +45,7 @@ def _has_answered(node: str, facts: list[Facts]) -> bool:
 
 def _of_namespace(namespace: str) -> list[Finding]:
     from echannel_ray.doctor.namespace import judge_certificates, judge_channels, judge_parts
-    from echannel_ray.overview.reading import read_channels, read_status
+    from echannel_ray.overview.readings import read_channels, read_status
 
     try:
         status = read_status(namespace)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from echannel_ray.doctor.findings import Finding, fine, problem, warning
 from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.models import ChannelStats, ConcentratorPart, Status
-from echannel_ray.overview.reading import ChannelLine
+from echannel_ray.overview.readings import ChannelLine
 from echannel_ray.overview.topology import with_derived
 
 # So many events that were published and not handled are more than a burst.

@@ -4,7 +4,7 @@ A body is the array `[control, streams, firsts, counts, marks, kinds, delivery, 
 runs' formats behind it where events are typed. What came from a socket is checked here, completely: whoever gets a
 `PackBody` from `decode_body` need not look at its shape again.
 
-Typed events stay as they are here: into what they are decoded depends on who subscribed (`formats.reading`).
+Typed events stay as they are here: into what they are decoded depends on who subscribed (`records.reader`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from echannel_ray.core.frames import Buffer
-from echannel_ray.core.gathering import Columns
+from echannel_ray.core.gather import PackColumns
 from echannel_ray.core.kinds import BLOCK, BUFFERS, DATA, GAP, NOTICE, PICKLED, PLAIN, RECORD, TOKEN_BYTES
 from echannel_ray.formats.events import decode
 
@@ -132,7 +132,7 @@ def encode_in_segments(
     return segments
 
 
-def encode_pack(columns: Columns, gathered_bytes: int, stamp: float) -> list[Buffer]:
+def encode_pack(columns: PackColumns, gathered_bytes: int, stamp: float) -> list[Buffer]:
     """What was gathered, as the pieces of a body: one, or several where the events are large on average."""
     parts = (
         columns.control, columns.streams, columns.firsts, columns.counts, columns.marks, columns.kinds,

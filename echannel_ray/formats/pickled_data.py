@@ -30,14 +30,14 @@ _IGNORED: Final = frozenset({"PROTO", "FRAME"})
 def read(data: bytes) -> Any:
     """The value; `NotPlain` where the pickle is of anything else, or is none."""
     try:
-        return _Reader().read(data)
+        return _PickleReader().read(data)
     except NotPlain:
         raise
     except (ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
         raise NotPlain(f"this is no pickle of plain data: {error}") from None
 
 
-class _Reader:
+class _PickleReader:
     def __init__(self) -> None:
         self._stack: list[Any] = []
         self._memo: list[Any] = []

@@ -13,25 +13,25 @@ import typing_extensions
 from echannel_ray.client.channels import encoder_of, fields_of, look_up, open_typed, retains
 from echannel_ray.client.production import produce
 from echannel_ray.core.messages import Definition, LogAddress
-from echannel_ray.gateway.event_encoding import EventEncoder, entries_of, plainly_encoded
+from echannel_ray.gateway.event_encoder import EventEncoder, entries_of, plainly_encoded
 from echannel_ray.gateway.feeds import DerivedChannel, Feed, Feeds
 from echannel_ray.gateway.infos import ChannelInfo, EventChannelInfo
 from echannel_ray.ids import check_channel_name
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter, record_of_channel, schema_of_channel
-from echannel_ray.logs.entries import Chosen, Committed, Entry, Missing, NewEntry, Place
+from echannel_ray.logs.entries import Chosen, Committed, Entry, Missing, NewEntry, WriteAttempt
 from echannel_ray.logs.files import Files, file_entry
 from echannel_ray.options import retention_from
 from echannel_ray.records import known
-from echannel_ray.retained import calls
-from echannel_ray.retained.kept import Kept
+from echannel_ray.retained import log_calls
+from echannel_ray.retained.hosted_log import HostedLog
 from echannel_ray.retained.remote import RemoteLogs
 from echannel_ray.runtime.definitions import keep_definition, open_channel
-from echannel_ray.runtime.endpoint import Endpoint
+from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 from echannel_ray.runtime.publisher import Publisher
-from echannel_ray.runtime.typed import Encoded, RecordEncoder, open_more
+from echannel_ray.runtime.record_codec import Encoded, RecordEncoder, open_more
 from echannel_ray.schemas import schema as schemas
 from echannel_ray.schemas import types
-from echannel_ray.schemas.texts import record_named
+from echannel_ray.schemas.type_texts import record_named
 from echannel_ray.transport.connection import Connection
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _MOST_SCHEMAS: Final = 64
 
 
 class _KnownLogs(RemoteLogs):
-    """Logs of a channel in which the keeper takes part: it is told where they are."""
+    """Logs of a channel in which the log host takes part: it is told where they are."""
 
     @typing_extensions.override
     def addresses(self) -> tuple[LogAddress, ...]:
@@ -57,7 +57,7 @@ class _KnownLogs(RemoteLogs):
 class _Opened:
     """A channel that clients have opened, as the backend knows it."""
 
-    def __init__(self, endpoint: Endpoint, definition: Definition) -> None:
+    def __init__(self, endpoint: ProcessEndpoint, definition: Definition) -> None:
         self.definition = definition
         self.logs = _KnownLogs(endpoint, definition.channel, definition.incarnation)
         self._schema: pa.Schema | None = None
@@ -113,11 +113,16 @@ class GatewayBackend:
     """
 
     def __init__(
-        self, endpoint: Endpoint, kept: Callable[[str], Kept], connect: Callable[[Endpoint], Connection]
+        self,
+        endpoint: ProcessEndpoint,
+        hosted_log: Callable[[str], HostedLog],
+        connect: Callable[[ProcessEndpoint], Connection],
     ) -> None:
-        """`kept` opens the log that a channel has at this node, `connect` gives another link to its concentrator."""
+        """`hosted_log` opens the log that a channel has at this node, `connect` gives another link to its
+        concentrator.
+        """
         self._endpoint = endpoint
-        self._kept = kept
+        self._hosted_log = hosted_log
         self._feeds = Feeds(endpoint.namespace, endpoint.node, connect)
         self._opened: dict[str, _Opened] = {}
         self._lock = threading.Lock()
@@ -149,7 +154,7 @@ class GatewayBackend:
         elif schema is not None:
             opened.schema = schema
         retention = definition.options.get("retain")
-        log = "" if retention is None else self._kept(name).store.log
+        log = "" if retention is None else self._hosted_log(name).store.log
         return ChannelInfo(name, opened.schema, retention is not None, bool(retention and retention["disk"]), log)
 
     def _take(self, definition: Definition) -> _Opened:
@@ -206,7 +211,7 @@ class GatewayBackend:
         """Publish rows at once; waits while there is no room."""
         opened = self._found(name)
         if retains(opened.definition):
-            self._kept(name).append([self._entry(name, batch)])
+            self._hosted_log(name).append([self._entry(name, batch)])
         else:
             self._publisher(opened).publish_many(opened.writer(batch.schema).fitting(batch))
 
@@ -225,39 +230,39 @@ class GatewayBackend:
         if publisher is not None:
             publisher.drain()
 
-    def stage(self, name: str, place: Place, number: int, batch: pa.RecordBatch | Files) -> None:
+    def stage(self, name: str, place: WriteAttempt, number: int, batch: pa.RecordBatch | Files) -> None:
         """Keep rows until they are committed: entry `number`, from 0, of that place. The same number again is ignored,
         as is what comes for a write that was committed or aborted.
         """
-        self._kept(name).store.stage(place, number, self._entry(name, batch), LEASE_SECONDS, time.time())
+        self._hosted_log(name).store.stage(place, number, self._entry(name, batch), LEASE_SECONDS, time.time())
 
     def commit(self, name: str, write: str, chosen: Sequence[Chosen]) -> Committed:
         """Append what was staged at these places to the log, ordered by partition, all or nothing; forget what else was
         staged for this write. A write that was committed before changes nothing: `repeated`.
         """
-        return self._kept(name).commit(write, chosen)
+        return self._hosted_log(name).commit(write, chosen)
 
     def abort(self, name: str, write: str) -> bool:
         """Forget what was staged for a write, and refuse what still comes; nothing where it was committed (False)."""
-        return self._kept(name).store.abort(write, time.time())
+        return self._hosted_log(name).store.abort(write, time.time())
 
     def is_committed(self, name: str, write: str) -> bool:
         """Whether this write was committed."""
-        return self._kept(name).store.outcome(write) == "committed"
+        return self._hosted_log(name).store.outcome(write) == "committed"
 
     def is_aborted(self, name: str, write: str) -> bool:
         """Whether this write was aborted, or its lease has ended: then it needs another name."""
-        return self._kept(name).store.outcome(write) == "aborted"
+        return self._hosted_log(name).store.outcome(write) == "aborted"
 
     def staged_bytes(self, name: str) -> int:
         """How many bytes wait for a commit."""
-        return self._kept(name).store.staged_bytes
+        return self._hosted_log(name).store.staged_bytes
 
     # ---- what goes out ----
 
     def offsets(self, name: str) -> dict[str, tuple[int, int]]:
         """The offset of the first event of each log of the channel, and that behind its last one."""
-        self._kept(name)  # what was published by clients only has no log before
+        self._hosted_log(name)  # what was published by clients only has no log before
         logs = self._found(name).logs
         return {address.log: logs.extent(address.log) for address in logs.addresses()}
 
@@ -275,7 +280,7 @@ class GatewayBackend:
         return reader.taken(log, self._entries(name, log, start, stop, max_bytes), start, stop, max_bytes)
 
     def _entries(self, name: str, log: str, start: int, stop: int, max_bytes: int) -> list[Entry]:
-        store = self._kept(name).store
+        store = self._hosted_log(name).store
         if store.log == log:
             return store.read(start, max_bytes, stop)
         return self._found(name).logs.entries(log, start, stop, max_bytes)
@@ -295,10 +300,10 @@ class GatewayBackend:
         """Where a group is in each log. A new one begins at `start` ("earliest" or "latest"). Until the lease ends,
         which each call renews, nothing is forgotten that the group has not acknowledged.
         """
-        self._kept(name)
+        self._hosted_log(name)
         logs = self._found(name).logs
         return {
-            address.log: logs.ask(address.log, calls.Hold(name, address.log, group, start, lease_seconds)).start
+            address.log: logs.ask(address.log, log_calls.Hold(name, address.log, group, start, lease_seconds)).start
             for address in logs.addresses()
         }
 
@@ -308,7 +313,7 @@ class GatewayBackend:
         here = {address.log for address in logs.addresses()}
         for log in marks.keys() & here:
             with contextlib.suppress(Missing):  # it is lost: nothing is held there any more
-                logs.ask(log, calls.Hold(name, log, group, marks[log], lease_seconds))
+                logs.ask(log, log_calls.Hold(name, log, group, marks[log], lease_seconds))
 
     # ---- events ----
 
@@ -331,7 +336,7 @@ class GatewayBackend:
         opened = self._found(name)
         encoded = self._encode(opened, events)  # all of them before the first is published
         if retains(opened.definition):
-            self._kept(name).append(entries_of(encoded, time.time()))
+            self._hosted_log(name).append(entries_of(encoded, time.time()))
             return
         publisher = self._publisher(opened)
         for event, each in zip(events, encoded, strict=True):
@@ -360,7 +365,7 @@ class GatewayBackend:
         return self._feeds.derive(self._found(name).definition, source, params, output)
 
     def close(self) -> None:
-        """End all subscriptions, and let go whoever waits for a keeper that is away."""
+        """End all subscriptions, and let go whoever waits for a log host that is away."""
         self._feeds.close()
         for opened in self._opened.values():
             opened.logs.close()

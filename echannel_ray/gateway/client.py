@@ -10,13 +10,13 @@ import msgspec
 
 from echannel_ray import errors
 from echannel_ray.gateway import commands
-from echannel_ray.gateway.connecting import Connection
-from echannel_ray.gateway.endpoint import Endpoint
+from echannel_ray.gateway.address import Endpoint
+from echannel_ray.gateway.client_connection import ClientConnection
 from echannel_ray.gateway.flight import flight
 from echannel_ray.gateway.infos import ChannelInfo
+from echannel_ray.gateway.outgoing_batches import OutgoingBatches
 from echannel_ray.gateway.patience import Patience
-from echannel_ray.gateway.sending import Outgoing
-from echannel_ray.logs.entries import Chosen, Committed, Place
+from echannel_ray.logs.entries import Chosen, Committed, WriteAttempt
 from echannel_ray.logs.files import Files
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class GatewayClient:
     """
 
     def __init__(self, endpoint: str | Endpoint, patience_seconds: float = 30.0) -> None:
-        self._connection = Connection(endpoint if isinstance(endpoint, Endpoint) else Endpoint.parse(endpoint))
+        self._connection = ClientConnection(endpoint if isinstance(endpoint, Endpoint) else Endpoint.parse(endpoint))
         self._patience_seconds = patience_seconds
 
     @property
@@ -70,23 +70,23 @@ class GatewayClient:
         With `may_repeat`, what was not acknowledged is sent again, so rows may come twice after a restart. The channel
         should be retained on disk then: elsewhere what was acknowledged may have gone with the gateway.
         """
-        outgoing = Outgoing(batches, _MAX_BATCH_BYTES)
+        outgoing = OutgoingBatches(batches, _MAX_BATCH_BYTES)
         patience = Patience(self._patience_seconds if may_repeat else 0)
         self._put_all(outgoing, lambda first: commands.Publish(name), patience)
         return outgoing.rows
 
     def stage(
-        self, name: str, place: Place, batches: Iterable[pa.RecordBatch], max_batch_bytes: int = _MAX_BATCH_BYTES
+        self, name: str, place: WriteAttempt, batches: Iterable[pa.RecordBatch], max_batch_bytes: int = _MAX_BATCH_BYTES
     ) -> int:
         """Keep rows at the gateway until they are committed; how many entries they are, for `Chosen`. When this has
         returned, all of them are safe.
         """
-        outgoing = Outgoing(batches, max_batch_bytes)
+        outgoing = OutgoingBatches(batches, max_batch_bytes)
         patience = Patience(self._patience_seconds)
         self._put_all(outgoing, lambda first: commands.Stage(name, place, first), patience)
         return outgoing.acknowledged
 
-    def stage_files(self, name: str, place: Place, files: Files) -> int:
+    def stage_files(self, name: str, place: WriteAttempt, files: Files) -> int:
         """Stage rows in Parquet files, which consumers have to be able to read where they are."""
         return self._ask(commands.StageFiles(name, place, files.paths, files.rows), int)
 
@@ -157,7 +157,7 @@ class GatewayClient:
                 patience.wait(error)
 
     def _put_all(
-        self, outgoing: Outgoing, command: Callable[[int], commands.Publish | commands.Stage], patience: Patience
+        self, outgoing: OutgoingBatches, command: Callable[[int], commands.Publish | commands.Stage], patience: Patience
     ) -> None:
         """Send all, on streams that begin with the command for the number of their first batch."""
         while outgoing.schema is not None:
@@ -169,7 +169,7 @@ class GatewayClient:
                     patience.renew()
                 patience.wait(error)
 
-    def _put(self, command: commands.Publish | commands.Stage, outgoing: Outgoing) -> None:
+    def _put(self, command: commands.Publish | commands.Stage, outgoing: OutgoingBatches) -> None:
         descriptor = flight().FlightDescriptor.for_command(commands.encode(command))
         # What is staged has numbers of its own; what is published is counted anew on each stream.
         counted_from = 0 if isinstance(command, commands.Stage) else outgoing.acknowledged

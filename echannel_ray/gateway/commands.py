@@ -10,7 +10,7 @@ import msgspec
 from typing_extensions import override
 
 from echannel_ray.gateway.rights import Right
-from echannel_ray.logs.entries import Chosen, Place
+from echannel_ray.logs.entries import Chosen, WriteAttempt
 
 ACTION: Final = "echannel"
 MAX_COMMAND_BYTES: Final = 4 << 20  # a commit of 100,000 partitions
@@ -37,14 +37,14 @@ class Publish(_Command, frozen=True, tag="publish"):
 class Stage(_Command, frozen=True, tag="stage"):
     """With a `DoPut`: its batches are entries `first`, `first + 1`, … of this place; acknowledged by their numbers."""
 
-    place: Place
+    place: WriteAttempt
     first: _Number
 
 
 class StageFiles(_Command, frozen=True, tag="stage_files"):
     """Rows that stand in files: each of these becomes an entry of this place, from 0."""
 
-    place: Place
+    place: WriteAttempt
     paths: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=10_000)]
     rows: tuple[_Number, ...]
 

@@ -19,7 +19,7 @@ import msgspec
 
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
-from echannel_ray.gateway.endpoint import Endpoint
+from echannel_ray.gateway.address import Endpoint
 from echannel_ray.gateway.event_frames import Opaque as Opaque
 from echannel_ray.gateway.event_tls import Wire, client_context
 from echannel_ray.gateway.patience import Patience
@@ -63,7 +63,7 @@ class EventSubscription:
         self._client = client
         self._number = number
         self._is_member = is_member
-        self._frames: deque[tuple[frames.Events | frames.Gap | Exception | None, int]] = deque()
+        self._frames: deque[tuple[frames.EventsFrame | frames.GapFrame | Exception | None, int]] = deque()
         self._ready: deque[EventMessage | EventGap] = deque()
         self._frame_bytes = 0  # of the frame that `_ready` came in
         # Since the gateway was told:
@@ -121,7 +121,7 @@ class EventSubscription:
         if not self._is_over:
             handled = self._handled if self._is_member else 0
             with contextlib.suppress(errors.EChannelError):
-                self._client._send(frames.Credit(self._number, self._taken_bytes, handled))
+                self._client._send(frames.CreditFrame(self._number, self._taken_bytes, handled))
             self._taken_bytes = self._handled = 0
 
     def _tell_last(self) -> None:
@@ -146,7 +146,7 @@ class EventClient:
     def __init__(self, endpoint: str | Endpoint, patience_seconds: float = 30.0) -> None:
         self.endpoint = endpoint if isinstance(endpoint, Endpoint) else Endpoint.parse(endpoint)
         self._changed = threading.Condition()
-        self._answers: dict[int, frames.Answer | Exception | None] = {}
+        self._answers: dict[int, frames.AnswerFrame | Exception | None] = {}
         self._subscriptions: dict[int, deque[Any]] = {}
         self._members: weakref.WeakSet[EventSubscription] = weakref.WeakSet()  # of groups
         self._numbers = itertools.count(1)
@@ -184,7 +184,7 @@ class EventClient:
         With `fields` it is made where there is none: such as {"price": "float"}, or {} for one without a type.
         """
         named = None if fields is None else dict(fields)
-        return self._ask(lambda number: frames.Open(number, channel, named))  # type: ignore[no-any-return]
+        return self._ask(lambda number: frames.OpenFrame(number, channel, named))  # type: ignore[no-any-return]
 
     def publish(self, channel: str, events: Iterable[Any]) -> int:
         """Publish plain data (on a typed channel: dicts of its fields), and wait until it is acknowledged: how many.
@@ -196,7 +196,7 @@ class EventClient:
         try:
             for part in _parts(events, self._welcome.max_event_bytes):
                 count += len(part)
-                under_way.append(self._begin(lambda number, part=part: frames.Publish(number, channel, part)))
+                under_way.append(self._begin(lambda number, part=part: frames.PublishFrame(number, channel, part)))
                 if len(under_way) >= _UNDER_WAY:
                     self._finish(under_way.popleft())
             while under_way:
@@ -205,7 +205,7 @@ class EventClient:
             with self._changed:
                 for number in under_way:  # where one failed: nobody asks for the answers to the others
                     self._answers.pop(number, None)
-        self._ask(lambda number: frames.Drain(number, channel))
+        self._ask(lambda number: frames.DrainFrame(number, channel))
         return count
 
     def derive(
@@ -220,7 +220,7 @@ class EventClient:
         """
         given = None if params is None else dict(params)
         made = None if output is None else dict(output)
-        derived = self._ask(lambda number: frames.Derive(number, channel, source, given, made))
+        derived = self._ask(lambda number: frames.DeriveFrame(number, channel, source, given, made))
         return str(derived["channel"])
 
     def subscribe(
@@ -236,7 +236,7 @@ class EventClient:
         When this returns, every event that is published afterwards comes. `start` is "new", "earliest" or a position.
         """
         source = channel if where is None else self.derive(channel, where, params)
-        number = self._begin(lambda number: frames.Subscribe(number, source, _WINDOW_BYTES, group, start), True)
+        number = self._begin(lambda number: frames.SubscribeFrame(number, source, _WINDOW_BYTES, group, start), True)
         subscription = EventSubscription(self, number, group is not None)
         subscription._frames = self._subscriptions[number]
         try:
@@ -251,7 +251,7 @@ class EventClient:
     def ping(self) -> float:
         """Ask the gateway for an answer: the seconds until it came."""
         before = time.monotonic()
-        self._ask(lambda number: frames.Ping(number))
+        self._ask(lambda number: frames.PingFrame(number))
         return time.monotonic() - before
 
     # ---- requests ----
@@ -324,13 +324,13 @@ class EventClient:
             queue.append((None, 0))
             self._changed.notify_all()
         try:
-            self._ask(lambda request: frames.Unsubscribe(request, number))
+            self._ask(lambda request: frames.UnsubscribeFrame(request, number))
         except LookupError:
             pass  # it has ended meanwhile
 
     # ---- the connection ----
 
-    def _connect(self) -> tuple[Wire, frames.Welcome, frames.Frames]:
+    def _connect(self) -> tuple[Wire, frames.WelcomeFrame, frames.FrameCutter]:
         endpoint = self.endpoint
         try:
             sock = socket.create_connection((endpoint.host, endpoint.events_port), _HELLO_SECONDS)
@@ -338,11 +338,11 @@ class EventClient:
             wire = Wire(sock, client_context(endpoint.key), False)
         except OSError as error:
             raise self._gone(error) from None
-        incoming = frames.Frames(frames.MAX_ANSWER_BYTES)
+        incoming = frames.FrameCutter(frames.MAX_ANSWER_BYTES)
         deadline = time.monotonic() + _HELLO_SECONDS
         try:
             wire.handshake(deadline)
-            wire.write(frames.frame(frames.Hello(frames.VERSION, endpoint.token)))
+            wire.write(frames.frame(frames.HelloFrame(frames.VERSION, endpoint.token)))
             bodies: list[bytes] = []
             while not bodies:
                 data = wire.read(deadline)
@@ -360,10 +360,10 @@ class EventClient:
             wire.dispose()
             raise self._gone(error) from None
         welcome = frames.to_client(bodies[0])
-        if isinstance(welcome, frames.Welcome):
+        if isinstance(welcome, frames.WelcomeFrame):
             return wire, welcome, incoming
         wire.dispose()
-        if isinstance(welcome, frames.Error):
+        if isinstance(welcome, frames.ErrorFrame):
             raise frames.exception_of(welcome)
         raise errors.VersionMismatch("the gateway's first frame is no welcome: have the same version on both sides")
 
@@ -381,21 +381,21 @@ class EventClient:
     def _take(self, message: frames.ToClient, size_bytes: int) -> None:
         with self._changed:
             match message:
-                case frames.Answer():
+                case frames.AnswerFrame():
                     if message.id in self._answers:
                         self._answers[message.id] = message
-                case frames.Error(id=int()):
+                case frames.ErrorFrame(id=int()):
                     assert message.id is not None
                     if message.id in self._answers:
                         self._answers[message.id] = frames.exception_of(message)
-                case frames.Error(subscription=None):
+                case frames.ErrorFrame(subscription=None):
                     self._lost = self._lost or frames.exception_of(message)
-                case frames.Error():
+                case frames.ErrorFrame():
                     self._put(message.subscription, (frames.exception_of(message), size_bytes))
-                case frames.Ended():
+                case frames.EndedFrame():
                     self._put(message.subscription, (None, 0))
                     self._subscriptions.pop(message.subscription, None)
-                case frames.Events() | frames.Gap():
+                case frames.EventsFrame() | frames.GapFrame():
                     self._put(message.subscription, (message, size_bytes))
             self._changed.notify_all()
 
@@ -417,8 +417,8 @@ class EventClient:
         )
 
 
-def _messages(item: frames.Events | frames.Gap) -> Iterator[EventMessage | EventGap]:
-    if isinstance(item, frames.Gap):
+def _messages(item: frames.EventsFrame | frames.GapFrame) -> Iterator[EventMessage | EventGap]:
+    if isinstance(item, frames.GapFrame):
         yield EventGap(item.producer, item.first, item.last)
         return
     opaque = {index: Opaque(type_name, size_bytes) for index, type_name, size_bytes in item.opaque}

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
 from echannel_ray.gateway import failures
-from echannel_ray.gateway.event_service import EventService, let_go
-from echannel_ray.gateway.event_subscription import Outgoing
+from echannel_ray.gateway.event_service import EventService, release
+from echannel_ray.gateway.event_subscription import OutgoingEvents
 from echannel_ray.gateway.event_tls import Wire
 from echannel_ray.gateway.tokens import Token
 
@@ -43,7 +43,7 @@ class Gatekeeper(Protocol):
     namespace: str
     backend: GatewayBackend
 
-    def greet(self, connection: Connection, hello: frames.Hello) -> Token:
+    def greet(self, connection: EventConnection, hello: frames.HelloFrame) -> Token:
         """The token of a client that is let in by its hello; raises where it is not."""
 
     def count(self, **more: int) -> None:
@@ -53,7 +53,7 @@ class Gatekeeper(Protocol):
         """Count an error that was answered."""
 
 
-class Connection:
+class EventConnection:
     """One client of the port for events, from its handshake to its end."""
 
     def __init__(self, wire: Wire, peer: str, gate: Gatekeeper) -> None:
@@ -65,7 +65,7 @@ class Connection:
         self._end_by = 0.0
         # What the reader has for the worker: guarded by the condition, as are the bytes of it.
         self._changed = threading.Condition()
-        self._requests: deque[tuple[frames.Request, int]] = deque()
+        self._requests: deque[tuple[frames.RequestFrame, int]] = deque()
         self._waiting_requests = self._waiting_bytes = 0
         # What all have for the writer.
         self._answers: deque[bytes] = deque()
@@ -82,7 +82,7 @@ class Connection:
         try:
             deadline = time.monotonic() + HELLO_SECONDS
             self._wire.handshake(deadline)
-            incoming = frames.Frames(frames.MAX_HELLO_BYTES)
+            incoming = frames.FrameCutter(frames.MAX_HELLO_BYTES)
             rest = self._welcome(incoming, deadline)
             self._worker = _started(self._work, "work")
             self._writer = _started(self._write, "write")
@@ -108,7 +108,7 @@ class Connection:
         finally:
             self._finish()
 
-    def _welcome(self, incoming: frames.Frames, deadline: float) -> list[bytes]:
+    def _welcome(self, incoming: frames.FrameCutter, deadline: float) -> list[bytes]:
         """Wait for the hello, and answer it; what has come behind it."""
         bodies: list[bytes] = []
         while not bodies:
@@ -117,12 +117,12 @@ class Connection:
                 raise ConnectionResetError("it ended before its hello")
             bodies += incoming.feed(data)
         hello = frames.from_client(bodies[0])
-        if not isinstance(hello, frames.Hello):
+        if not isinstance(hello, frames.HelloFrame):
             raise frames.Malformed(f"the first frame is a hello, and {type(hello).__name__.lower()} came")
         token = self.token = self._gate.greet(self, hello)
         self._service = EventService(self._gate.backend, token, self._wake.set)
         incoming.max_bytes = token.rights.event_bytes + frames.OVERHEAD_BYTES
-        welcome = frames.Welcome(
+        welcome = frames.WelcomeFrame(
             frames.VERSION, self._gate.namespace, token.rights.event_bytes, incoming.max_bytes
         )  # fmt: skip
         self._wire.write(frames.frame(welcome))
@@ -132,24 +132,24 @@ class Connection:
         message = frames.from_client(body)
         self._gate.count(frames_in=1, bytes_in=len(body))
         match message:
-            case frames.Hello():
+            case frames.HelloFrame():
                 raise frames.Malformed("a second hello came")
-            case frames.Credit():
+            case frames.CreditFrame():
                 outgoing = self._service.subscriptions.get(message.subscription)
                 if outgoing is not None:  # else it was ended meanwhile
                     outgoing.add_credit(message.bytes)
-                    outgoing.feed.settle(message.handled)
+                    outgoing.feed.acknowledge(message.handled)
                     self._wake.set()
-            case frames.Ping():
-                self._answer(frames.Answer(message.id))
+            case frames.PingFrame():
+                self._answer(frames.AnswerFrame(message.id))
             case _:
                 self._submit(message, len(body))
-        if isinstance(message, frames.Publish):
+        if isinstance(message, frames.PublishFrame):
             self._hold_back(len(message.events), len(body))
         with self._changed:
             self._changed.wait_for(lambda: len(self._answers) < _MAX_ANSWERS or self._ending.is_set())
 
-    def _submit(self, message: frames.Request, size_bytes: int) -> None:
+    def _submit(self, message: frames.RequestFrame, size_bytes: int) -> None:
         """Hand a request to the worker, when there is room for it."""
         token = self.token
         assert token is not None
@@ -190,23 +190,23 @@ class Connection:
             self._changed.wait_for(lambda: self._requests or self._over or self._ending.is_set())
             request = self._requests.popleft() if self._requests else None
         while self._over:
-            let_go([self._over.popleft()])
+            release([self._over.popleft()])
         if request is not None and not self._ending.is_set():
             self._do(*request)
 
-    def _do(self, message: frames.Request, size_bytes: int) -> None:
+    def _do(self, message: frames.RequestFrame, size_bytes: int) -> None:
         try:
             result = self._service.perform(message)
-            if isinstance(result, Outgoing):
+            if isinstance(result, OutgoingEvents):
                 # Credit may come as soon as this is answered, and events only behind the answer.
                 self._service.subscriptions[message.id] = result
-                self._answer(frames.Answer(message.id))
+                self._answer(frames.AnswerFrame(message.id))
                 result.is_announced = True
                 self._wake.set()
             else:
-                if isinstance(message, frames.Publish):
+                if isinstance(message, frames.PublishFrame):
                     self._gate.count(events_in=result)
-                self._answer(frames.Answer(message.id, result))
+                self._answer(frames.AnswerFrame(message.id, result))
         except Exception as error:
             self._answer(self._failure(message, error))
         with self._changed:
@@ -214,7 +214,7 @@ class Connection:
             self._waiting_bytes -= size_bytes
             self._changed.notify_all()
 
-    def _failure(self, message: frames.Request, error: Exception) -> frames.Error:
+    def _failure(self, message: frames.RequestFrame, error: Exception) -> frames.ErrorFrame:
         if not isinstance(error, failures.EXPECTED):
             logger.error("a request at the gateway failed", exc_info=error)
         if isinstance(error, frames.Malformed):
@@ -224,7 +224,7 @@ class Connection:
 
     # ---- the thread that writes ----
 
-    def _answer(self, message: frames.Answer | frames.Error) -> None:
+    def _answer(self, message: frames.AnswerFrame | frames.ErrorFrame) -> None:
         self._answers.append(frames.frame(message))
         self._wake.set()
 

@@ -45,46 +45,46 @@ class _FromClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
     """A frame that clients send."""
 
 
-class Hello(_FromClient, frozen=True, tag="hello"):
-    """The first frame; answered by a `Welcome`, or an `Error` and the end."""
+class HelloFrame(_FromClient, frozen=True, tag="hello"):
+    """The first frame; answered by a `WelcomeFrame`, or an `ErrorFrame` and the end."""
 
     version: int
     token: str
 
 
-class Request(_FromClient, frozen=True):
-    """What is answered by an `Answer` or an `Error` with the same number."""
+class RequestFrame(_FromClient, frozen=True):
+    """What is answered by an `AnswerFrame` or an `ErrorFrame` with the same number."""
 
     id: _Id
 
 
-class Ping(Request, frozen=True, tag="ping"):
+class PingFrame(RequestFrame, frozen=True, tag="ping"):
     """A question that is answered at once."""
 
 
-class OnChannel(Request, frozen=True):
+class OnChannel(RequestFrame, frozen=True):
     """A request about a channel."""
 
     channel: _Name
 
 
-class Open(OnChannel, frozen=True, tag="open"):
+class OpenFrame(OnChannel, frozen=True, tag="open"):
     """Answered by what is known of the channel. With `fields` it is made where there is none; without any, untyped."""
 
     fields: _Fields | None = None
 
 
-class Publish(OnChannel, frozen=True, tag="publish"):
+class PublishFrame(OnChannel, frozen=True, tag="publish"):
     """Events, in order; answered when they are queued for all consumers (on a retained channel: logged)."""
 
     events: list[msgspec.Raw]
 
 
-class Drain(OnChannel, frozen=True, tag="drain"):
+class DrainFrame(OnChannel, frozen=True, tag="drain"):
     """Answered when all that was published here before is acknowledged."""
 
 
-class Derive(OnChannel, frozen=True, tag="derive"):
+class DeriveFrame(OnChannel, frozen=True, tag="derive"):
     """A derived channel by the text of an E-code program; its name in the answer is good on this connection."""
 
     source: Annotated[str, msgspec.Meta(max_length=65_536)]
@@ -92,7 +92,7 @@ class Derive(OnChannel, frozen=True, tag="derive"):
     output: _Fields | None = None
 
 
-class Subscribe(OnChannel, frozen=True, tag="subscribe"):
+class SubscribeFrame(OnChannel, frozen=True, tag="subscribe"):
     """A request for events, which come with its number, as long as there is credit."""
 
     credit: _Bytes
@@ -100,13 +100,13 @@ class Subscribe(OnChannel, frozen=True, tag="subscribe"):
     start: Annotated[str, msgspec.Meta(max_length=65_536)] | None = None
 
 
-class Unsubscribe(Request, frozen=True, tag="unsubscribe"):
+class UnsubscribeFrame(RequestFrame, frozen=True, tag="unsubscribe"):
     """The end of a subscription: when this is answered, none of its events follows."""
 
     subscription: _Id
 
 
-class Credit(_FromClient, frozen=True, tag="credit"):
+class CreditFrame(_FromClient, frozen=True, tag="credit"):
     """So many bytes more may come; not answered. A member of a group says how many more events it has handled."""
 
     subscription: _Id
@@ -121,7 +121,7 @@ class _ToClient(msgspec.Struct, frozen=True, tag_field="op", omit_defaults=True)
     """What gateways send. Clients leave alone what they don't know, so there may be more fields later."""
 
 
-class Welcome(_ToClient, frozen=True, tag="welcome"):
+class WelcomeFrame(_ToClient, frozen=True, tag="welcome"):
     """The answer to a hello whose token is known: what its client has to keep to."""
 
     version: int
@@ -130,14 +130,14 @@ class Welcome(_ToClient, frozen=True, tag="welcome"):
     max_frame_bytes: int
 
 
-class Answer(_ToClient, frozen=True, tag="answer"):
+class AnswerFrame(_ToClient, frozen=True, tag="answer"):
     """The answer to the request with this number."""
 
     id: int
     result: Any = None
 
 
-class Error(_ToClient, frozen=True, tag="error"):
+class ErrorFrame(_ToClient, frozen=True, tag="error"):
     """About a request or a subscription; with neither, the connection ends. `error` is the name of a class of ours."""
 
     error: str
@@ -147,7 +147,7 @@ class Error(_ToClient, frozen=True, tag="error"):
     subscription: int | None = None
 
 
-class Events(_ToClient, frozen=True, tag="events"):
+class EventsFrame(_ToClient, frozen=True, tag="events"):
     """Events of one producer, which follow one another: the first has this sequence number.
 
     `opaque` lists those that have no form here: their place in `events` (where a nil is), type and size in bytes.
@@ -163,7 +163,7 @@ class Events(_ToClient, frozen=True, tag="events"):
     position: str | None = None
 
 
-class Gap(_ToClient, frozen=True, tag="gap"):
+class GapFrame(_ToClient, frozen=True, tag="gap"):
     """Events of a producer that were dropped for this subscription."""
 
     subscription: int
@@ -172,14 +172,24 @@ class Gap(_ToClient, frozen=True, tag="gap"):
     last: int
 
 
-class Ended(_ToClient, frozen=True, tag="ended"):
-    """The end of a subscription's events; an `Error` before it said why."""
+class EndedFrame(_ToClient, frozen=True, tag="ended"):
+    """The end of a subscription's events; an `ErrorFrame` before it said why."""
 
     subscription: int
 
 
-FromClient = Hello | Ping | Open | Publish | Drain | Derive | Subscribe | Unsubscribe | Credit
-ToClient = Welcome | Answer | Error | Events | Gap | Ended
+FromClient = (
+    HelloFrame
+    | PingFrame
+    | OpenFrame
+    | PublishFrame
+    | DrainFrame
+    | DeriveFrame
+    | SubscribeFrame
+    | UnsubscribeFrame
+    | CreditFrame
+)
+ToClient = WelcomeFrame | AnswerFrame | ErrorFrame | EventsFrame | GapFrame | EndedFrame
 
 
 # ---- bytes ---------------------------------------------------------------------------------------------------------
@@ -213,7 +223,7 @@ def to_client(body: bytes | memoryview) -> ToClient:
 
 
 def event_of(raw: msgspec.Raw) -> Any:
-    """An event of a `Publish`; `Malformed` where it is no plain data."""
+    """An event of a `PublishFrame`; `Malformed` where it is no plain data."""
     return _decoded(_any, memoryview(raw))
 
 
@@ -224,7 +234,7 @@ def _decoded(decoder: msgspec.msgpack.Decoder[Any], body: bytes | memoryview) ->
         raise Malformed(f"what came is no frame of version {VERSION}: {error!s:.300}") from None
 
 
-class Frames:
+class FrameCutter:
     """Cuts what comes into the bodies of frames. It keeps no more than one frame and what came with its end."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -260,7 +270,7 @@ _MAX_MESSAGE_CHARS: Final = 2000
 _MAX_ATTRIBUTES_BYTES: Final = 4000
 
 
-def error_of(error: Exception, id: int | None = None, subscription: int | None = None) -> Error:  # noqa: A002
+def error_of(error: Exception, id: int | None = None, subscription: int | None = None) -> ErrorFrame:  # noqa: A002
     """An error as it travels: the class, what it says and its facts, shortened where they are long."""
     name, message, facts = failures.described(error)
     try:
@@ -268,9 +278,9 @@ def error_of(error: Exception, id: int | None = None, subscription: int | None =
             facts = {}
     except (TypeError, ValueError, OverflowError):
         facts = {key: repr(fact)[:200] for key, fact in facts.items()}
-    return Error(name, message[:_MAX_MESSAGE_CHARS], facts, id, subscription)
+    return ErrorFrame(name, message[:_MAX_MESSAGE_CHARS], facts, id, subscription)
 
 
-def exception_of(error: Error) -> Exception:
+def exception_of(error: ErrorFrame) -> Exception:
     """The error again; one of a class that is not known here is an `EChannelError`."""
     return failures.again(error.error, error.message, error.attributes)

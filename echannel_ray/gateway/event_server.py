@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
-from echannel_ray.gateway.event_connection import Connection, Gatekeeper
+from echannel_ray.gateway.event_connection import EventConnection, Gatekeeper
 from echannel_ray.gateway.event_tls import Wire, server_context
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.tokens import Token, Tokens
@@ -37,8 +37,8 @@ class EventServer(Gatekeeper):
         self.namespace = namespace
         self._tokens = tokens
         self._lock = threading.Lock()
-        self._connections: set[Connection] = set()  # in the order of their coming are those of `_strangers`
-        self._strangers: dict[Connection, None] = {}
+        self._connections: set[EventConnection] = set()  # in the order of their coming are those of `_strangers`
+        self._strangers: dict[EventConnection, None] = {}
         self._counts: Counter[str] = Counter()
         self._closing = threading.Event()
         self._socket: socket.socket | None = None
@@ -59,7 +59,7 @@ class EventServer(Gatekeeper):
                     logger.warning("the gateway can't accept a connection: %s", error)
                     continue
                 try:
-                    self._take(Connection(Wire(sock, context, True), str(address[0]), self))
+                    self._take(EventConnection(Wire(sock, context, True), str(address[0]), self))
                 except OSError:  # it is gone already
                     sock.close()
 
@@ -67,7 +67,7 @@ class EventServer(Gatekeeper):
             threading.Thread(target=work, name=f"echannel-gateway-{name}", daemon=True).start()
         return int(listening.getsockname()[1])
 
-    def _take(self, connection: Connection) -> None:
+    def _take(self, connection: EventConnection) -> None:
         with self._lock:
             oldest = next(iter(self._strangers)) if len(self._strangers) >= MAX_STRANGERS else None
             if oldest is not None:
@@ -78,7 +78,7 @@ class EventServer(Gatekeeper):
             oldest.end()
         threading.Thread(target=self._run, args=[connection], name="echannel-gateway-read", daemon=True).start()
 
-    def _run(self, connection: Connection) -> None:
+    def _run(self, connection: EventConnection) -> None:
         try:
             connection.run()
         finally:
@@ -90,7 +90,7 @@ class EventServer(Gatekeeper):
     # ---- what connections ask ----
 
     @override
-    def greet(self, connection: Connection, hello: frames.Hello) -> Token:
+    def greet(self, connection: EventConnection, hello: frames.HelloFrame) -> Token:
         if hello.version != frames.VERSION:
             raise errors.VersionMismatch(
                 f"this gateway speaks version {frames.VERSION} of the protocol, and its client {hello.version}: have "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
-from echannel_ray.gateway.event_subscription import Outgoing
+from echannel_ray.gateway.event_subscription import OutgoingEvents
 from echannel_ray.gateway.tokens import Token
 
 if TYPE_CHECKING:
@@ -26,19 +26,19 @@ class EventService:
     """What one connection asks for, done by the thread that works; others look at `subscriptions` too."""
 
     def __init__(self, backend: GatewayBackend, token: Token, wake: Callable[[], None]) -> None:
-        self.subscriptions: dict[int, Outgoing] = {}
+        self.subscriptions: dict[int, OutgoingEvents] = {}
         self._backend = backend
         self._token = token
         self._wake = wake
         self._derived: dict[str, DerivedChannel] = {}  # the one that was used last comes last
         self._uses: dict[int, str] = {}  # which of these a subscription is of
 
-    def perform(self, message: frames.Request) -> Any:
+    def perform(self, message: frames.RequestFrame) -> Any:
         """What is to be answered; a subscription, which is to be entered before that."""
         backend, token = self._backend, self._token
         token.check()
         match message:
-            case frames.Open():
+            case frames.OpenFrame():
                 rights = token.rights
                 if message.fields is None:
                     rights.check(message.channel, "publish", "subscribe", "derive")
@@ -46,26 +46,26 @@ class EventService:
                     rights.check(message.channel, "publish")
                 info = backend.open(message.channel, message.fields)
                 return {"channel": info.channel, "fields": info.fields, "is_retained": info.is_retained}
-            case frames.Publish():
+            case frames.PublishFrame():
                 return self._publish(message)
-            case frames.Drain():
+            case frames.DrainFrame():
                 token.rights.check(message.channel, "publish")
                 backend.drain(message.channel)
                 return None
-            case frames.Derive():
+            case frames.DeriveFrame():
                 return self._derive(message)
-            case frames.Subscribe():
+            case frames.SubscribeFrame():
                 return self._subscribe(message)
-            case frames.Unsubscribe():
+            case frames.UnsubscribeFrame():
                 outgoing = self.subscriptions.pop(message.subscription, None)
                 if outgoing is None:
                     raise LookupError(f"this connection has no subscription {message.subscription}")
                 outgoing.is_over = True
                 outgoing.feed.close()
                 return None
-        raise ValueError(f"{type(message).__name__} is no request")
+        raise ValueError(f"{type(message).__name__.removesuffix('Frame')} is no request")
 
-    def _publish(self, message: frames.Publish) -> int:
+    def _publish(self, message: frames.PublishFrame) -> int:
         token = self._token
         token.rights.check(message.channel, "publish")
         if len(message.events) > frames.MAX_EVENTS:
@@ -76,7 +76,7 @@ class EventService:
         self._backend.publish_events(message.channel, events)
         return len(events)
 
-    def _derive(self, message: frames.Derive) -> dict[str, Any]:
+    def _derive(self, message: frames.DeriveFrame) -> dict[str, Any]:
         token = self._token
         token.rights.check(message.channel, "derive")
         derived = self._backend.derive(message.channel, message.source, message.params or {}, message.output)
@@ -84,15 +84,15 @@ class EventService:
         self._derived[derived.name] = derived
         if former is not None:  # the same program: one hold of it is enough
             former.close()
-        self._let_go_unused()
+        self._release_unused()
         return {"channel": derived.name, "fields": derived.fields}
 
-    def _let_go_unused(self) -> None:
+    def _release_unused(self) -> None:
         self._uses = {number: name for number, name in self._uses.items() if number in self.subscriptions}
         unused = [name for name in self._derived if name not in self._uses.values()]
-        let_go([self._derived.pop(name) for name in unused[:-MAX_UNUSED]])
+        release([self._derived.pop(name) for name in unused[:-MAX_UNUSED]])
 
-    def _subscribe(self, message: frames.Subscribe) -> Outgoing:
+    def _subscribe(self, message: frames.SubscribeFrame) -> OutgoingEvents:
         token = self._token
         derived = self._derived.get(message.channel)
         channel = message.channel if derived is None else derived.parent
@@ -105,15 +105,15 @@ class EventService:
         if derived is not None:
             self._derived[message.channel] = self._derived.pop(message.channel)
             self._uses[message.id] = message.channel
-        return Outgoing(message.id, feed, message.credit)
+        return OutgoingEvents(message.id, feed, message.credit)
 
     def close(self) -> None:
         """Let go of all that the connection had open."""
-        let_go([each.feed for each in self.subscriptions.values()])
-        let_go(self._derived.values())
+        release([each.feed for each in self.subscriptions.values()])
+        release(self._derived.values())
 
 
-def let_go(held: Iterable[Feed | DerivedChannel]) -> None:
+def release(held: Iterable[Feed | DerivedChannel]) -> None:
     """Close what a client had, as far as that goes now."""
     for each in held:
         try:

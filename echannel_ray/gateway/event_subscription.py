@@ -20,7 +20,7 @@ _FINAL: Final = (errors.ChannelDeleted, errors.Closed, errors.Disconnected)
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
-class Outgoing:
+class OutgoingEvents:
     """The thread that writes uses it, and the one that reads gives it credit."""
 
     def __init__(self, number: int, feed: Feed, credit: int) -> None:
@@ -49,15 +49,15 @@ class Outgoing:
             if isinstance(item, Message):
                 frame = self._events(item)
             else:
-                frame = wire.frame(wire.Gap(self._number, item.producer, item.first, item.last))
+                frame = wire.frame(wire.GapFrame(self._number, item.producer, item.first, item.last))
         except FeedEnded:
             self.is_over = True
-            return wire.frame(wire.Ended(self._number))
+            return wire.frame(wire.EndedFrame(self._number))
         except Exception as error:  # what is told in the place of an event
             frame = wire.frame(wire.error_of(error, subscription=self._number))
             if isinstance(error, _FINAL):
                 self.is_over = True
-                frame += wire.frame(wire.Ended(self._number))
+                frame += wire.frame(wire.EndedFrame(self._number))
         self._used_bytes += len(frame)
         return frame
 
@@ -86,7 +86,7 @@ class Outgoing:
         self.events += len(events)
         position = None if last.position is None else str(last.position)
         return wire.frame(
-            wire.Events(
+            wire.EventsFrame(
                 self._number, first.producer, first.sequence, first.published_at, events, opaque, first.redelivered,
                 position,
             )

@@ -1,6 +1,6 @@
 """What a gateway's clients consume: subscriptions and derived channels of an endpoint that decodes nothing.
 
-It is another endpoint than the keeper's, in the same process: here nobody's pickle is read, whatever comes.
+It is another endpoint than the log host's, in the same process: here nobody's pickle is read, whatever comes.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from echannel_ray.client.channels import retains
 from echannel_ray.client.consumption import Consumption, consume
 from echannel_ray.client.derivation import derive, derived_meanwhile, name_of_derived, replay_from
 from echannel_ray.core.messages import Definition, Derived, SharedRef, Shipment
-from echannel_ray.formats.sealed import SEALED
+from echannel_ray.formats.sealed_events import SEALED
 from echannel_ray.ids import check_group_name
 from echannel_ray.logs.positions import Position
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.program import TYPES_OF_VALUES
 from echannel_ray.programs.source import name_of, source_of
-from echannel_ray.records.reading import Reader
-from echannel_ray.records.untyped import UntypedReader
-from echannel_ray.retained import calls
+from echannel_ray.records.reader import Reader
+from echannel_ray.records.untyped_reader import UntypedReader
+from echannel_ray.retained import log_calls
 from echannel_ray.runtime.definitions import open_channel
-from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.inbox import Inbox
 from echannel_ray.runtime.message import Gap, Message
+from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 from echannel_ray.runtime.pull_driver import Ended, Ledger, PullDriver
-from echannel_ray.runtime.sharing import Master
-from echannel_ray.runtime.typed import RecordReader
+from echannel_ray.runtime.record_codec import RecordReader
+from echannel_ray.runtime.shared_copies import Master
 from echannel_ray.schemas import types
-from echannel_ray.schemas.schema import Record
-from echannel_ray.schemas.texts import record_named, type_text
+from echannel_ray.schemas.schema import RecordType
+from echannel_ray.schemas.type_texts import record_named, type_text
 from echannel_ray.transport.connection import Connection
 
 
@@ -69,7 +69,7 @@ class Feed:
                 raise errors.Disconnected("the gateway is closing: connect again in a moment") from None
             raise FeedEnded from None
 
-    def settle(self, events: int) -> None:
+    def acknowledge(self, events: int) -> None:
         """A member of a group has handled so many more; what it has not when this is closed goes to another."""
         if self._consumption.inbox.group is not None:
             self._driver.acknowledge(events)
@@ -99,12 +99,12 @@ class DerivedChannel:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: ProcessEndpoint,
         channel: str,
         derived: Derived,
         handle: int,
         shipment: Shipment,
-        output: Record,
+        output: RecordType,
         master: Master | None,
     ) -> None:
         self.parent = channel
@@ -127,22 +127,22 @@ class DerivedChannel:
 class Feeds:
     """The subscriptions of one gateway's clients; their endpoint begins with the first."""
 
-    def __init__(self, namespace: str, node: int, connect: Callable[[Endpoint], Connection]) -> None:
+    def __init__(self, namespace: str, node: int, connect: Callable[[ProcessEndpoint], Connection]) -> None:
         self._namespace = namespace
         self._node = node
         self._connect = connect
         self._lock = threading.Lock()
-        self._begun: Endpoint | None = None
+        self._begun: ProcessEndpoint | None = None
         self._is_closed = False
 
     @property
-    def _endpoint(self) -> Endpoint:
+    def _endpoint(self) -> ProcessEndpoint:
         with self._lock:
             if self._is_closed:
                 raise errors.Closed("the gateway is closing: connect again in a moment", what="gateway")
             if self._begun is None:
-                begun = self._begun = Endpoint(self._namespace, self._node, self._connect, SEALED)
-                begun.calls.serve({}, calls.ANSWERS)  # of the keepers of logs
+                begun = self._begun = ProcessEndpoint(self._namespace, self._node, self._connect, SEALED)
+                begun.calls.serve({}, log_calls.ANSWERS)  # of the log hosts
                 begun.start()
             return self._begun
 
@@ -232,7 +232,7 @@ def _place(definition: Definition, start: str | None) -> str | Position:
 
 
 def _behind(
-    endpoint: Endpoint, definition: Definition, derived: DerivedChannel, place: str | Position, group: str | None
+    endpoint: ProcessEndpoint, definition: Definition, derived: DerivedChannel, place: str | Position, group: str | None
 ) -> AbstractContextManager[str]:
     """The key of what is subscribed to: the program, or from a place on, another one of it behind a replay, which then
     lives as long as its subscriber.

@@ -12,7 +12,7 @@ from echannel_ray.schemas import schema
 Make: TypeAlias = Callable[[Any], Any]
 
 
-def inward(record: schema.Record) -> Make | None:
+def inward(record: schema.RecordType) -> Make | None:
     """What makes such records of maps; None where they are that already. What does not fit is left as it came: who
     encodes the record says what it should be.
     """
@@ -47,7 +47,7 @@ def _make_of(type_: Any) -> Make | None:
         case schema.Map():
             values = _make_of(type_.value)
             return values and _of(dict, lambda value: {key: values(each) for key, each in value.items()})
-        case schema.Record():
+        case schema.RecordType():
             return inward(type_)
     return None
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from echannel_ray.formats.plain import MAX_DEPTH, NotPlain
-from echannel_ray.formats.sealed import Sealed
+from echannel_ray.formats.sealed_events import Sealed
 from echannel_ray.gateway.event_frames import Opaque
 from echannel_ray.records.generic import as_plain
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from echannel_ray import errors
 from echannel_ray.gateway import commands, failures
-from echannel_ray.gateway.counting import Counts
-from echannel_ray.gateway.endpoint import Endpoint
+from echannel_ray.gateway.address import Endpoint
+from echannel_ray.gateway.counts import Counts
 from echannel_ray.gateway.event_server import EventServer
 from echannel_ray.gateway.flight import flight
 from echannel_ray.gateway.identity import Identity, new_token
-from echannel_ray.gateway.listening import listen
+from echannel_ray.gateway.listener import listen
 from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.service import Service
 from echannel_ray.gateway.tokens import Grant, Remembered, Token, Tokens, digest_of

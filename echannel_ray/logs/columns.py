@@ -14,10 +14,10 @@ from echannel_ray.logs.entries import FILE, Entry, Missing, NewEntry
 from echannel_ray.records import known
 from echannel_ray.records.arrow import arrow_schema, plain_batch, plain_type
 from echannel_ray.records.arrow_types import schema_of_record
-from echannel_ray.records.reading import Reader
-from echannel_ray.records.writing import format_of
+from echannel_ray.records.reader import Reader
+from echannel_ray.records.writer import format_of
 from echannel_ray.schemas import types
-from echannel_ray.schemas.schema import ARROW, Format, Record
+from echannel_ray.schemas.schema import ARROW, Format, RecordType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,7 @@ class ColumnReader:
     """Makes batches of one schema of the entries of a channel whose type is `record`. Not thread-safe."""
 
     def __init__(
-        self, schema: pa.Schema, record: Record, formats: Callable[[int], Format | None] = known.known
+        self, schema: pa.Schema, record: RecordType, formats: Callable[[int], Format | None] = known.known
     ) -> None:
         """`formats` finds a format by its token."""
         self._schema = schema
@@ -163,6 +163,6 @@ def schema_of_channel(definition: Definition) -> pa.Schema | None:
     return schema_of_record(record) if record is not None else None
 
 
-def record_of_channel(definition: Definition, schema: pa.Schema) -> Record:
+def record_of_channel(definition: Definition, schema: pa.Schema) -> RecordType:
     """What records of a channel are to be read as, for columns of this schema: the channel's own type says more."""
     return types.certain_of(definition.type_schema) if definition.type_schema else format_of(schema).record

@@ -43,14 +43,14 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 @dataclass(frozen=True)
-class Bounds:
+class LogBounds:
     """How much a log keeps: what is beyond either is forgotten, oldest first. None is no bound."""
 
     max_bytes: int | None = None
     max_age_seconds: float | None = None
 
 
-class Place(NamedTuple):
+class WriteAttempt(NamedTuple):
     """Where rows of a transaction are staged: one attempt at one partition of one write."""
 
     write: str

@@ -10,8 +10,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from echannel_ray.logs.entries import Chosen, Committed, NewEntry, NotStaged, Place
-from echannel_ray.logs.events import MAX_ROWS, add_body, signed
+from echannel_ray.logs.entries import Chosen, Committed, NewEntry, NotStaged, WriteAttempt
+from echannel_ray.logs.entry_rows import MAX_ROWS, add_body, signed
 
 THERE: Final = "FROM staged WHERE write = ? AND partition = ? AND attempt = ? AND number < ?"
 
@@ -31,7 +31,7 @@ def outcome(rows: sqlite3.Connection, write: str) -> Committed | str | None:
     return "aborted" if row[0] is None else Committed(row[0], row[1], repeated=True)
 
 
-def stage(rows: sqlite3.Connection, place: Place, number: int, entry: NewEntry, until: float) -> bool:
+def stage(rows: sqlite3.Connection, place: WriteAttempt, number: int, entry: NewEntry, until: float) -> bool:
     """Keep an entry until its write is committed or aborted, or its lease ends; whether it was kept."""
     if outcome(rows, place.write) is not None:
         return False

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from echannel_ray.logs import events, staging
+from echannel_ray.logs import entry_rows, staging
 from echannel_ray.logs.database import Database, transaction
-from echannel_ray.logs.entries import Bounds, Chosen, Committed, Entry, Missing, NewEntry, Place
-from echannel_ray.logs.recent import RecentEntries
+from echannel_ray.logs.entries import Chosen, Committed, Entry, LogBounds, Missing, NewEntry, WriteAttempt
+from echannel_ray.logs.recent_entries import RecentEntries
 
 RECENT_BYTES: Final = 8 << 20
 DELETED_AT_ONCE_BYTES: Final = 8 << 20  # which takes 1 ms, and then it is the others' turn
@@ -33,7 +33,7 @@ class Store:
     What is in `on_append` is called after each append and commit, outside all locks.
     """
 
-    def __init__(self, path: str | None, bounds: Bounds, cache_bytes: int = 64 << 20) -> None:
+    def __init__(self, path: str | None, bounds: LogBounds, cache_bytes: int = 64 << 20) -> None:
         self.on_append: list[Callable[[], None]] = []
         self._bounds = bounds
         self._database = Database(path, cache_bytes)
@@ -48,7 +48,7 @@ class Store:
             self.first: int
             self.next: int
             self.size_bytes: int
-            self.first, self.next, self.size_bytes = events.extent(rows)
+            self.first, self.next, self.size_bytes = entry_rows.extent(rows)
             self.staged_bytes, unswept = staging.left(rows)
         self._set_trim_at()
         for write in unswept:  # the process before this one didn't come to it
@@ -73,7 +73,7 @@ class Store:
                     if _mark(rows, mark[0]) >= mark[1]:
                         return -1
                     rows.execute("INSERT OR REPLACE INTO marks VALUES (?, ?, ?)", (*mark, now))
-                added = events.add_entries(rows, entries, first, now)
+                added = entry_rows.add_entries(rows, entries, first, now)
             with self._changed:
                 for each in added:
                     self._recent.add(each)
@@ -114,7 +114,7 @@ class Store:
             found = self._recent.read(start, max_bytes, end) if start >= self.first else []
         if found is None:
             with self._database.exclusive() as rows:
-                found = events.read_entries(rows, start, max_bytes, end)
+                found = entry_rows.read_entries(rows, start, max_bytes, end)
         if not found:
             raise Missing(self.log, start, self.first)
         return found
@@ -159,7 +159,7 @@ class Store:
         with self._transaction() as rows:
             rows.execute("DELETE FROM groups WHERE name = ?", (name,))
 
-    def stage(self, place: Place, number: int, entry: NewEntry, lease_seconds: float, now: float) -> bool:
+    def stage(self, place: WriteAttempt, number: int, entry: NewEntry, lease_seconds: float, now: float) -> bool:
         """Keep an entry until its write is committed or aborted, or nothing more has come for it while its lease lasts.
 
         False where it was not kept: this number is there already, or the write has ended.
@@ -248,10 +248,10 @@ class Store:
         """Whether that was all. What is appended meanwhile waits for the next time, or this might never end."""
         with self._database.exclusive() as rows:
             with transaction(rows):
-                excess = events.find_excess(rows, self._bounds, self.size_bytes, now, DELETED_AT_ONCE_BYTES)
+                excess = entry_rows.find_excess(rows, self._bounds, self.size_bytes, now, DELETED_AT_ONCE_BYTES)
                 if excess is None:
                     return True
-                events.forget(rows, excess, self.next)
+                entry_rows.forget(rows, excess, self.next)
             with self._changed:
                 self.first = excess.end
                 self.size_bytes -= excess.size_bytes

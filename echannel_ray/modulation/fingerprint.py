@@ -4,7 +4,7 @@ Who ships code must not be able to state its identity, or one consumer's code co
 manager reads the pickle itself: as a program whose instructions build a graph of values, names and calls. Nothing is
 imported or called. Everything in the graph counts, but for what differs between pickles of one thing: whether equal
 strings were one object, and the order of sets. (What else differs between processes, such as file names,
-`runtime.shipping` leaves out of what is shipped.)
+`runtime.shipments` leaves out of what is shipped.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_DEPTH: Final = 400
 _DIGEST_BYTES: Final = 20
 
 
-class Node:
+class GraphNode:
     """A value that is no atom: what made it, and of what."""
 
     __slots__ = ("children", "digest", "number", "op")
@@ -43,9 +43,9 @@ def identity_of(code: bytes, key: bytes | None, masters: Sequence[tuple[int, ...
     `masters` are the shared objects, by their places in the pickle.
     """
     try:
-        reader = _Reader()
+        reader = _GraphReader()
         root = reader.read(code)
-        if not isinstance(root, Node) or root.op != "tuple" or len(root.children) != 2:
+        if not isinstance(root, GraphNode) or root.op != "tuple" or len(root.children) != 2:
             raise ValueError("not a class and its modulator")
         digests = _Digests(masters)
         # Calls whose results are thrown away, and that are none of cloudpickle's own, are there for what they do.
@@ -69,7 +69,7 @@ def _refused(reason: str) -> ModulatorRefused:
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
-class _Reader:
+class _GraphReader:
     """Makes the graph that a pickle describes: atoms as they are, everything else as nodes."""
 
     def __init__(self) -> None:
@@ -111,21 +111,21 @@ class _Reader:
         for node in dropped:
             target = _changed_by(node)
             if target is not None:
-                target.children.append(Node("changed", node.children[1].children[1:]))
+                target.children.append(GraphNode("changed", node.children[1].children[1:]))
             elif node is not _MARK:
                 self.effects.append(node)
 
     def push(self, op: str, children: list[Any]) -> None:
-        self.stack.append(Node(op, children))
+        self.stack.append(GraphNode(op, children))
 
-    def top(self, *ops: str) -> Node:
+    def top(self, *ops: str) -> GraphNode:
         node = self.stack[-1]
-        if not isinstance(node, Node):
+        if not isinstance(node, GraphNode):
             raise ValueError(f"it changes what is none of {', '.join(ops)}")
         return node
 
 
-def _named(reader: _Reader, argument: Any) -> None:
+def _named(reader: _GraphReader, argument: Any) -> None:
     reader.push("global", str(argument).split(" ", 1))
 
 
@@ -139,12 +139,12 @@ _CONSTANTS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _IGNORED: Final = frozenset({"PROTO", "FRAME"})
 
 
-def _memoize(reader: _Reader, argument: Any) -> None:
+def _memoize(reader: _GraphReader, argument: Any) -> None:
     reader.memo[len(reader.memo) if argument is None else argument] = reader.stack[-1]
 
 
 # `additems` and the like mark where a part begins: `[1] + [2, 3]` is `[1, 2, 3]`, since children only grow.
-_STEPS: Final[dict[str, Callable[[_Reader, Any], None]]] = {
+_STEPS: Final[dict[str, Callable[[_GraphReader, Any], None]]] = {
     "MARK": lambda r, a: r.stack.append(_MARK),
     "POP": lambda r, a: r.drop([r.stack.pop()]),
     "POP_MARK": lambda r, a: r.drop(r.to_mark()),
@@ -184,25 +184,25 @@ _PLAIN_OF: Final = {"append": "list", "setitem": "dict", "add": "set"}
 _SETTERS: Final = frozenset({"_class_setstate", "_function_setstate"})
 
 
-def _changed_by(node: Any) -> Node | None:
+def _changed_by(node: Any) -> GraphNode | None:
     """What cloudpickle changes by this call: it makes classes and functions empty, and fills them later."""
-    if not isinstance(node, Node) or node.op != "reduce":
+    if not isinstance(node, GraphNode) or node.op != "reduce":
         return None
     function, arguments = node.children
-    if not isinstance(function, Node) or not isinstance(arguments, Node) or arguments.op != "tuple":
+    if not isinstance(function, GraphNode) or not isinstance(arguments, GraphNode) or arguments.op != "tuple":
         return None
     if function.op != "global" or function.children[0] != "cloudpickle.cloudpickle":
         return None
     target = arguments.children[0] if function.children[1] in _SETTERS and arguments.children else None
-    return target if isinstance(target, Node) else None
+    return target if isinstance(target, GraphNode) else None
 
 
-def _extend(reader: _Reader, more: list[Any], how: str) -> None:
+def _extend(reader: _GraphReader, more: list[Any], how: str) -> None:
     node = reader.top(how)
     if node.op == _PLAIN_OF.get(how):
         node.children.extend(more)
     else:
-        node.children.append(Node(how, more))  # of an object that some call made
+        node.children.append(GraphNode(how, more))  # of an object that some call made
 
 
 # ---- digests -------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class _Digests:
         self.code: list[bytes] = []  # digests of code objects, and of names
 
     def of(self, value: Any, depth: int = 0) -> bytes:
-        if not isinstance(value, Node):
+        if not isinstance(value, GraphNode):
             return _digest_of_atom(value)
         if value.op in _UNCHANGING and value.digest is not None:
             return value.digest
@@ -245,9 +245,9 @@ class _Digests:
             self.code.append(value.digest)
         return value.digest
 
-    def _shared(self, node: Node, depth: int) -> bytes:
+    def _shared(self, node: GraphNode, depth: int) -> bytes:
         reference = node.children[0]
-        if not isinstance(reference, Node) or reference.op != "tuple" or len(reference.children) != 3:
+        if not isinstance(reference, GraphNode) or reference.op != "tuple" or len(reference.children) != 3:
             raise ValueError("a persistent id that is no shared object's")
         kind, index, cls = reference.children
         if kind != "shared" or type(index) is not int or not 0 <= index < len(self._masters):
@@ -255,12 +255,12 @@ class _Digests:
         return _hash(repr(tuple(self._masters[index])).encode(), self.of(cls, depth + 1))
 
 
-def _is_code(node: Node) -> bool:
+def _is_code(node: GraphNode) -> bool:
     function = node.children[0]
-    if not isinstance(function, Node) or function.op != "reduce":
+    if not isinstance(function, GraphNode) or function.op != "reduce":
         return False
     arguments = function.children[1]
-    return isinstance(arguments, Node) and arguments.children == ["CodeType"]
+    return isinstance(arguments, GraphNode) and arguments.children == ["CodeType"]
 
 
 def _digest_of_atom(value: Any) -> bytes:

@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field
 
 from echannel_ray.core.messages import GetMembership, Membership
 from echannel_ray.options import packing_of, retention_of
-from echannel_ray.overview.reading import ChannelLine, ask_part, find_channel, read_line
+from echannel_ray.overview.readings import ChannelLine, ask_part, find_channel, read_line
 
 
-class Group(BaseModel):
+class ConsumerGroup(BaseModel):
     """Consumers that share a channel's events."""
 
     name: str
@@ -29,7 +29,7 @@ class ChannelDetails(ChannelLine):
     packing: dict[str, Any] = Field(default_factory=dict)
     retention: dict[str, Any] | None = None  # None keeps nothing
     logs: dict[str, int] = Field(default_factory=dict)  # of a retained channel, by node
-    groups: list[Group] = Field(default_factory=list)
+    groups: list[ConsumerGroup] = Field(default_factory=list)
 
 
 def read_details(namespace: str, channel: str) -> ChannelDetails:
@@ -52,13 +52,13 @@ def read_details(namespace: str, channel: str) -> ChannelDetails:
     )
 
 
-def groups_of(channel: str, membership: Membership) -> list[Group]:
+def groups_of(channel: str, membership: Membership) -> list[ConsumerGroup]:
     """The groups of a channel and of what is derived from it, by name."""
-    groups: dict[tuple[str, str], Group] = {}
+    groups: dict[tuple[str, str], ConsumerGroup] = {}
     for each in membership.consumers:
         if each.group is not None:
             consumed = f"{channel}~{each.derived[:12]}" if each.derived else channel
-            group = groups.setdefault((each.group, consumed), Group(name=each.group, channel=consumed))
+            group = groups.setdefault((each.group, consumed), ConsumerGroup(name=each.group, channel=consumed))
             node = f"{each.node:016x}"
             group.members[node] = group.members.get(node, 0) + 1
     return [groups[key] for key in sorted(groups)]

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from echannel_ray.models import ChannelStats, Status
-from echannel_ray.overview.reading import ChannelLine, read_channels, read_status
+from echannel_ray.overview.readings import ChannelLine, read_channels, read_status
 
 NODE_DIGITS = 16  # of a Ray node id: as many as the counters of a channel name its nodes by
 

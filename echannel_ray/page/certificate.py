@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 60.0
 
 
-class Certificate:
+class PageCertificate:
     """The certificate of one page. Connections that are open keep the certificate with which they began."""
 
     def __init__(self, chain: Path, key: Path | None) -> None:

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from echannel_ray.page.picture import Row
+from echannel_ray.page.picture import ChannelRow
 
 POINTS: Final = 300  # of one channel: five minutes, at one in a second
 MAX_CHANNELS: Final = 2000  # with a history: 34 MB
@@ -27,7 +27,7 @@ class History:
     def __len__(self) -> int:
         return len(self._of)
 
-    def add(self, at: float, rows: Iterable[Row]) -> None:
+    def add(self, at: float, rows: Iterable[ChannelRow]) -> None:
         """Append a point for each channel that is there; those that have gone are forgotten."""
         present = set()
         for row in rows:

@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from echannel_ray.errors import EChannelError
-from echannel_ray.overview.joining import first_line, running_ray
-from echannel_ray.page import frames
-from echannel_ray.page.painting import Painter
+from echannel_ray.overview.ray_connection import first_line, running_ray
+from echannel_ray.page import looker_frames
+from echannel_ray.page.painter import Painter
 from echannel_ray.page.picture import Picture
 
 _MAX_WAITING: Final = 1000  # answers; beyond that events of taps are left out
@@ -35,51 +35,51 @@ class Looker:
         self._pool = ThreadPoolExecutor(max_workers=64)
         threading.Thread(target=self._write, name="looker-writer", daemon=True).start()
 
-    def send(self, answer: frames.Answer) -> None:
+    def send(self, answer: looker_frames.Answer) -> None:
         """Queue an answer."""
-        self._outgoing.put(frames.packed(answer))
+        self._outgoing.put(looker_frames.packed(answer))
 
-    def offer(self, answer: frames.Answer) -> bool:
+    def offer(self, answer: looker_frames.Answer) -> bool:
         """Send it, unless too much waits already: who consumes events must not wait for who looks at them."""
         try:
-            self._outgoing.put_nowait(frames.packed(answer))
+            self._outgoing.put_nowait(looker_frames.packed(answer))
         except queue.Full:
             return False
         return True
 
     def serve(self) -> None:
         """Answer questions until the server is gone."""
-        from echannel_ray.page.tapping import Taps  # which imports the public API
+        from echannel_ray.page.taps import Taps  # which imports the public API
 
         taps = Taps(self._namespace, self.offer, self.send)
-        self.send(frames.Joined())
+        self.send(looker_frames.LookerJoined())
         reader = self._connection.makefile("rb")
-        while len(head := reader.read(frames.LENGTH_BYTES)) == frames.LENGTH_BYTES:
-            question = frames.question(reader.read(frames.length_of(head)))
-            if isinstance(question, frames.Look):
+        while len(head := reader.read(looker_frames.LENGTH_BYTES)) == looker_frames.LENGTH_BYTES:
+            question = looker_frames.question(reader.read(looker_frames.length_of(head)))
+            if isinstance(question, looker_frames.LookAround):
                 self._pool.submit(self._look, question)
-            elif isinstance(question, frames.OpenTap):
+            elif isinstance(question, looker_frames.OpenTap):
                 self._pool.submit(taps.run, question)
             else:
                 taps.close(question.call)
         taps.close_all()
 
-    def say_last(self, answer: frames.Answer) -> None:
+    def say_last(self, answer: looker_frames.Answer) -> None:
         """Send this answer, and nothing after it."""
         self.send(answer)
         self._outgoing.put(_END)
         self._outgoing.join()
 
-    def _look(self, question: frames.Look) -> None:
+    def _look(self, question: looker_frames.LookAround) -> None:
         try:
             if question.afresh:
                 self._painter = Painter()
-            self.send(frames.Seen(question.call, self._picture()))
+            self.send(looker_frames.PictureSeen(question.call, self._picture()))
         except Exception as error:  # whatever Ray may raise: the page shows it
-            self.send(frames.Failed(question.call, first_line(error)))
+            self.send(looker_frames.LookFailed(question.call, first_line(error)))
 
     def _picture(self) -> Picture:
-        from echannel_ray.overview.reading import read_channels, read_status
+        from echannel_ray.overview.readings import read_channels, read_status
 
         began = time.monotonic()
         status = read_status(self._namespace)
@@ -104,7 +104,7 @@ def main(number: str, namespace: str, address: str | None = None) -> None:
         with running_ray(address):
             looker.serve()
     except EChannelError as error:
-        looker.say_last(frames.Failed(0, str(error)))
+        looker.say_last(looker_frames.LookFailed(0, str(error)))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Edge(msgspec.Struct, frozen=True):
+class EndsRow(msgspec.Struct, frozen=True):
     """Producers or consumers of one node."""
 
     kind: str  # "produces" or "consumes"
@@ -16,7 +16,7 @@ class Edge(msgspec.Struct, frozen=True):
     queue: int  # events that wait
 
 
-class Branch(msgspec.Struct, frozen=True):
+class DerivedRow(msgspec.Struct, frozen=True):
     """A derived channel."""
 
     channel: str
@@ -30,10 +30,10 @@ class Branch(msgspec.Struct, frozen=True):
     events_out: int
     saved_bytes: int
     errors: int
-    edges: list[Edge]
+    edges: list[EndsRow]
 
 
-class Row(msgspec.Struct, frozen=True):
+class ChannelRow(msgspec.Struct, frozen=True):
     """A channel. Rates are in a second, since the round before; None is unknown."""
 
     channel: str
@@ -60,8 +60,8 @@ class Row(msgspec.Struct, frozen=True):
     saved_bytes: int
     retained_bytes: int
     level: str  # see `pressure.level`
-    edges: list[Edge]
-    branches: list[Branch]  # each followed by what is derived from it
+    edges: list[EndsRow]
+    branches: list[DerivedRow]  # each followed by what is derived from it
 
 
 class PartRow(msgspec.Struct, frozen=True):
@@ -97,4 +97,4 @@ class Picture(msgspec.Struct, frozen=True):
     round_seconds: float  # how long it took to read
     nodes: list[NodeRow]
     parts: list[PartRow]
-    rows: list[Row]
+    rows: list[ChannelRow]

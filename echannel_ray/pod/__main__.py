@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse  # not typer, which takes 20 MB: this process is one more in each pod
 import sys
 
-from echannel_ray.pod.refusals import Refused
-from echannel_ray.pod.running import drain, start
+from echannel_ray.pod.command_refusal import CommandRefused
+from echannel_ray.pod.start_command import drain, start
 
 
 def main() -> int:
@@ -21,7 +21,7 @@ def main() -> int:
     chosen = parser.parse_args()
     try:
         return start(chosen.arguments) if chosen.command == "start" else drain()
-    except Refused as error:
+    except CommandRefused as error:
         print(f"echannel_ray.pod: {error}", file=sys.stderr)
         return 2
 

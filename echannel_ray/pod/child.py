@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from echannel_ray.pod import processes
-from echannel_ray.pod.refusals import Refused
+from echannel_ray.pod.command_refusal import CommandRefused
 
 COMMAND_VARIABLE: Final = "KUBERAY_GEN_RAY_START_CMD"
 SIGNALS: Final = frozenset(
@@ -41,7 +41,7 @@ def command_of(arguments: Sequence[str]) -> list[str]:
         return [*arguments]
     made = os.environ.get(COMMAND_VARIABLE, "")
     if not made.strip():
-        raise Refused(
+        raise CommandRefused(
             f"there is no command: give one behind `--`, or have KubeRay set {COMMAND_VARIABLE}, which it does in pods "
             'with the annotation ray.io/overwrite-container-cmd: "true"'
         )
@@ -60,7 +60,7 @@ class Child:
         try:
             self.pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=(), setsigdef=_DEFAULTS)
         except OSError as error:
-            raise Refused(
+            raise CommandRefused(
                 f"the command {shlex.join(command)!r} can't be run: {error.strerror}; give one that is in the image, "
                 "as in `python -m echannel_ray.pod start -- ray start --head --block`"
             ) from None

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from echannel_ray.pod import ray_node
 from echannel_ray.pod.doors import doors, part_of
-from echannel_ray.pod.draining import Drain
+from echannel_ray.pod.pod_drain import PodDrain
 from echannel_ray.transport.door import Unanswered, ask
 
 _CACHED_SECONDS: Final = 1.0
@@ -22,7 +22,7 @@ _SERVING: Final = "serving"
 class Health:
     """The health of one pod. It looks when it is asked, and not again for a second, however many ask."""
 
-    def __init__(self, directory: str, drain: Drain) -> None:
+    def __init__(self, directory: str, drain: PodDrain) -> None:
         self._directory = directory
         self._drain = drain
         self.command_pid = 0  # once it runs

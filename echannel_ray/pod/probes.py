@@ -11,8 +11,8 @@ from typing import Any
 
 from typing_extensions import override
 
+from echannel_ray.pod.command_refusal import CommandRefused
 from echannel_ray.pod.health import Health
-from echannel_ray.pod.refusals import Refused
 from echannel_ray.pod.settings import PORT_VARIABLE
 
 
@@ -28,7 +28,7 @@ class Probes:
         try:
             self._server = ThreadingHTTPServer((host, port), Handler)
         except OSError as error:
-            raise Refused(
+            raise CommandRefused(
                 f"the probes can't listen on {host}:{port}: {error.strerror or error}; set {PORT_VARIABLE} to a port "
                 "that is free, and ECHANNEL_PROBE_HOST to an address of this pod, or 0.0.0.0 for all of them"
             ) from None

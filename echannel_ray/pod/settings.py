@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from echannel_ray.errors import NotAuthorised
-from echannel_ray.pod.refusals import Refused
+from echannel_ray.pod.command_refusal import CommandRefused
 from echannel_ray.transport.door import DIRECTORY_VARIABLE
 from echannel_ray.transport.unix import base_directory, make_private
 
@@ -30,7 +30,7 @@ class Settings(NamedTuple):
         default = cls()
         port = _number(environment, PORT_VARIABLE, default.port, 65535)
         if port != int(port):
-            raise Refused(f"{PORT_VARIABLE}={port} is no port: set a whole number from 0 (any) to 65535")
+            raise CommandRefused(f"{PORT_VARIABLE}={port} is no port: set a whole number from 0 (any) to 65535")
         seconds = _number(environment, _DRAIN, default.drain_seconds, 86400)
         return cls(environment.get(_HOST) or default.host, int(port), seconds)
 
@@ -42,7 +42,7 @@ def _number(environment: Mapping[str, str], name: str, default: float, most: flo
         if not 0 <= number <= most:
             raise ValueError
     except ValueError:
-        raise Refused(
+        raise CommandRefused(
             f"{name}={given!r}: set a number from 0 to {most:.0f}, or leave it out for {default:.0f}"
         ) from None
     return number
@@ -55,7 +55,7 @@ def directory() -> str:
     try:
         make_private(path, DIRECTORY_VARIABLE)
     except NotAuthorised as error:
-        raise Refused(str(error)) from None
+        raise CommandRefused(str(error)) from None
     except OSError as error:
-        raise Refused(f"{error}: set {DIRECTORY_VARIABLE} to a directory that can be made") from None
+        raise CommandRefused(f"{error}: set {DIRECTORY_VARIABLE} to a directory that can be made") from None
     return str(path)

@@ -8,7 +8,7 @@ import numpy
 import numpy.typing as npt
 from typing_extensions import override
 
-from echannel_ray.programs.copying import check_copy, copies
+from echannel_ray.programs.field_copy import check_copy, copies
 from echannel_ray.programs.outputs import MISSING, first_values, program_outputs, zero_of
 from echannel_ray.programs.places import (
     Place,
@@ -19,7 +19,7 @@ from echannel_ray.programs.places import (
     terminals,
 )
 from echannel_ray.programs.program import Copy, Leaf, Program, Trap, Type
-from echannel_ray.schemas.schema import Field, Layout, Record
+from echannel_ray.schemas.schema import Field, Layout, RecordType
 
 Array = npt.NDArray[Any]
 Path = tuple[str, ...]
@@ -42,7 +42,7 @@ class Trapped(Exception):
         return f"record {self.index}: {self.trap}"
 
 
-class Source(NamedTuple):
+class LeafSource(NamedTuple):
     """A leaf in a block: its place, or what all records have instead."""
 
     leaf: Leaf
@@ -70,12 +70,12 @@ class Source(NamedTuple):
             return values if wide is None else values.astype(wide, copy=False)
 
 
-def sources(program: Program, layout: Layout) -> list[Source]:
+def sources(program: Program, layout: Layout) -> list[LeafSource]:
     """Where the leaves of a program are, in its order."""
     found = []
     for leaf in program.leaves:
         place = place_of_leaf(layout, leaf)
-        found.append(Source(leaf, place, None if place else missing_value(program.input, leaf)))
+        found.append(LeafSource(leaf, place, None if place else missing_value(program.input, leaf)))
     return found
 
 
@@ -108,7 +108,7 @@ def _empty(shape: tuple[int, ...], place: Place) -> Array:
     return numpy.empty(shape, place.dtype)
 
 
-def template(record: Record | None, layout: Layout | None) -> bytes:
+def template(record: RecordType | None, layout: Layout | None) -> bytes:
     """An output as it is before a program runs: defaults and zeros."""
     if record is None or layout is None:
         return b""
@@ -125,14 +125,14 @@ def template(record: Record | None, layout: Layout | None) -> bytes:
     return block.tobytes()
 
 
-def first_value(record: Record, path: Path) -> Any:
+def first_value(record: RecordType, path: Path) -> Any:
     """What a field of an output is that a program does not set."""
     value = default_at(record, path)
     if value is not None:
         return value
     type_: Any = record
     for name in path:
-        field: Field | None = type_.field(name) if isinstance(type_, Record) else None
+        field: Field | None = type_.field(name) if isinstance(type_, RecordType) else None
         if field is None:
             return MISSING
         type_, value = field.type, zero_of(field)
@@ -149,7 +149,7 @@ def copiers(program: Program, layout: Layout, output: Layout | None) -> dict[Cop
 class Copier:
     """Fields that are copied whole from events to outputs."""
 
-    def __init__(self, record: Record, layout: Layout, output: Layout, source: Path, target: Path) -> None:
+    def __init__(self, record: RecordType, layout: Layout, output: Layout, source: Path, target: Path) -> None:
         self._sizes = (layout.itemsize, output.itemsize)
         self._pairs: list[tuple[Place | None, Place, Any]] = []
         for path in terminals(output, target):

@@ -7,13 +7,13 @@ from typing import Final, NamedTuple
 from echannel_ray.programs.program import (
     Binary,
     Block,
-    Call,
     Choice,
     Compare,
     Const,
     Convert,
     Expression,
     For,
+    FunctionCall,
     If,
     Length,
     Load,
@@ -97,7 +97,7 @@ class Bounds:
                 return _combined(operator, self._of(left, depth), self._of(right, depth))
             case Choice(_, _, then, otherwise):
                 return _around(self._of(then, depth), self._of(otherwise, depth))
-            case Call(_, function, arguments):
+            case FunctionCall(_, function, arguments):
                 return _called(function, [self._of(each, depth) for each in arguments])
         return ANY
 
@@ -120,7 +120,7 @@ class Bounds:
                 return any(map(self.may_trap, values))
             case Choice(_, condition, then, otherwise):
                 return any(map(self.may_trap, (condition, then, otherwise)))
-            case Call(_, _, arguments):
+            case FunctionCall(_, _, arguments):
                 return any(map(self.may_trap, arguments))
         return False
 

@@ -9,16 +9,16 @@ import msgspec
 from echannel_ray.errors import ModulatorRefused
 from echannel_ray.programs import frontend
 from echannel_ray.programs.program import Program, Type
-from echannel_ray.programs.source import Source
-from echannel_ray.schemas.schema import Record
+from echannel_ray.programs.source import ProgramSource
+from echannel_ray.schemas.schema import RecordType
 
 
 class Code(msgspec.Struct, frozen=True, array_like=True):
     """What every producer verifies anew; nobody's word is taken for it."""
 
-    source: Source
-    record: Record  # what its events are
-    output: Record | None  # what it makes of them; None: it only filters
+    source: ProgramSource
+    record: RecordType  # what its events are
+    output: RecordType | None  # what it makes of them; None: it only filters
     params: tuple[tuple[str, str], ...]  # fields of its shared object: name and `Type`
 
     @classmethod

@@ -12,15 +12,16 @@ from typing import Any
 import numpy
 
 from echannel_ray.programs.blocks import Array, Block, Trapped, as_array, copiers, sources, template, view
-from echannel_ray.programs.columns import Active, Columns, both
+from echannel_ray.programs.column_expressions import Active, ColumnExpressions, both
+from echannel_ray.programs.native_state import Value
 from echannel_ray.programs.outputs import program_outputs
 from echannel_ray.programs.places import Place, place_of_leaf
 from echannel_ray.programs.program import (
     FUNCTIONS,
-    Call,
     Copy,
     Expression,
     For,
+    FunctionCall,
     If,
     Leaf,
     Program,
@@ -28,10 +29,9 @@ from echannel_ray.programs.program import (
     SetLocal,
     SetStatic,
     Statement,
-    Store,
+    StoreItem,
     Trap,
 )
-from echannel_ray.programs.states import Value
 from echannel_ray.schemas.schema import Layout
 
 
@@ -43,7 +43,7 @@ def is_columnar(program: Program) -> bool:
 def _is_columnar(part: Any) -> bool:
     if isinstance(part, For | SetStatic):
         return False
-    if isinstance(part, Call) and not FUNCTIONS[part.function].is_exact:
+    if isinstance(part, FunctionCall) and not FUNCTIONS[part.function].is_exact:
         return False
     if isinstance(part, Statement | Expression):
         return all(map(_is_columnar, vars(part).values()))
@@ -114,7 +114,7 @@ class _Run:
     def __init__(self, form: Columnar, block: Array, out: Array, count: int) -> None:
         self._form, self._block, self._out, self._count = form, block, out, count
         self._locals: dict[int, Any] = {}
-        self.columns = Columns(form.columns(block, count), form.params, self._locals, count)
+        self.columns = ColumnExpressions(form.columns(block, count), form.params, self._locals, count)
         self.result: Array = numpy.zeros(count, numpy.bool_)
 
     def block(self, statements: tuple[Statement, ...], active: Active) -> Active:
@@ -131,7 +131,7 @@ class _Run:
                 found = self.columns.value(value, active)
                 old = self._locals.get(slot)
                 self._locals[slot] = found if active is None or old is None else numpy.where(active, found, old)
-            case Store():
+            case StoreItem():
                 self._store(statement, active)
             case Copy():
                 self._form.copy(statement, self._block, self._out, self._rows(active))
@@ -148,7 +148,7 @@ class _Run:
                 return numpy.zeros(self._count, numpy.bool_)
         return active
 
-    def _store(self, statement: Store, active: Active) -> None:
+    def _store(self, statement: StoreItem, active: Active) -> None:
         value = self.columns.value(statement.value, active)
         indices = self.columns.indices(statement.indices, statement.leaf.shape, statement.where, active)
         place = self._form.place(statement.leaf, self._out, self._count)

@@ -8,13 +8,13 @@ from echannel_ray.programs.program import (
     FUNCTIONS,
     Binary,
     Block,
-    Call,
     Choice,
     Compare,
     Convert,
     Copy,
     Expression,
     For,
+    FunctionCall,
     If,
     Load,
     Logic,
@@ -24,7 +24,7 @@ from echannel_ray.programs.program import (
     SetStatic,
     Statement,
     Static,
-    Store,
+    StoreItem,
     Type,
     Unary,
 )
@@ -51,7 +51,7 @@ def _of_statement(statement: Statement) -> int:
             return 1 + _of(value)
         case SetStatic(_, index, value):
             return 1 + _of(value) + (0 if index is None else _of(index))
-        case Store(_, indices, value):
+        case StoreItem(_, indices, value):
             return 1 + _of(value) + sum(map(_of, indices))
         case Copy():
             return _COPY
@@ -78,6 +78,6 @@ def _of(expression: Expression) -> int:
             return 1 + sum(map(_of, values))
         case Choice(_, condition, then, otherwise):
             return 1 + _of(condition) + max(_of(then), _of(otherwise))
-        case Call(_, function, arguments):
+        case FunctionCall(_, function, arguments):
             return FUNCTIONS[function].cost + sum(map(_of, arguments))
     return 1

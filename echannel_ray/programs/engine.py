@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from echannel_ray.programs import compiling
+from echannel_ray.programs import compiler
 from echannel_ray.programs.blocks import Block, Trapped, template
 from echannel_ray.programs.columnar import Columnar, is_columnar
-from echannel_ray.programs.machine import Machine
+from echannel_ray.programs.machine_code import Machine
+from echannel_ray.programs.native_state import Value
 from echannel_ray.programs.program import Program
 from echannel_ray.programs.recordwise import Recordwise, compacted
-from echannel_ray.programs.states import Value
 from echannel_ray.schemas.schema import Layout
 
 __all__ = ["Engine", "Trapped"]
@@ -34,7 +34,7 @@ class Engine:
         self._recordwise = Recordwise(program, layout, output)
         self._columnar = Columnar(program, layout, output) if is_columnar(program) else None
         self._machine: Machine | None = None
-        self._request: compiling.Request | None = compiling.request(
+        self._request: compiler.CompileRequest | None = compiler.request(
             program, layout, output, template(program.output, output)
         )
 

@@ -12,16 +12,17 @@ import numpy
 
 from echannel_ray.programs import arithmetic
 from echannel_ray.programs.bounds import Bounds
-from echannel_ray.programs.emitting import IR_TYPES, Emitter, literal
+from echannel_ray.programs.emitter import IR_TYPES, Emitter, literal
+from echannel_ray.programs.native_state import param_at, static_at
 from echannel_ray.programs.places import Place, missing_value, place_of_leaf, strides_of
 from echannel_ray.programs.program import (
     Binary,
-    Call,
     Choice,
     Compare,
     Const,
     Convert,
     Expression,
+    FunctionCall,
     Leaf,
     Load,
     Local,
@@ -33,8 +34,7 @@ from echannel_ray.programs.program import (
     Unary,
     Where,
 )
-from echannel_ray.programs.states import param_at, static_at
-from echannel_ray.programs.texts import equal_texts
+from echannel_ray.programs.text_equality import equal_texts
 from echannel_ray.schemas.schema import Layout
 
 _MAX_EAGER_STEPS: Final = 24
@@ -87,7 +87,7 @@ class Expressions:
                 return self._logic(operator == "and", values)
             case Choice(type_, condition, then, otherwise):
                 return self._choice(type_, condition, then, otherwise)
-            case Call(_, function, arguments):
+            case FunctionCall(_, function, arguments):
                 return self._call(function, [self.value(each) for each in arguments])
         raise NotImplementedError(f"{expression} has no fixed place")
 
@@ -277,11 +277,11 @@ def library_address(function: str) -> int:
 def _steps(expression: Expression) -> int:
     """How many steps an expression takes; more than are ever taken in vain where it compares texts or calls."""
     match expression:
-        case Call(_, function) if function not in _COMPARED and function not in _INTRINSICS:
+        case FunctionCall(_, function) if function not in _COMPARED and function not in _INTRINSICS:
             return _MAX_EAGER_STEPS + 1
         case Compare(_, _, left, _) if left.type in (Type.TEXT, Type.BYTES):
             return _MAX_EAGER_STEPS + 1
-        case Load(_, _, parts) | Logic(_, _, parts) | Call(_, _, parts):
+        case Load(_, _, parts) | Logic(_, _, parts) | FunctionCall(_, _, parts):
             return 1 + sum(map(_steps, parts))
         case Convert(_, value) | Unary(_, _, value):
             return 1 + _steps(value)

@@ -7,28 +7,31 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from echannel_ray.programs.checking import Checker
+from echannel_ray.programs.checker import Checker
 from echannel_ray.programs.costs import MAX_COST, cost_of
 from echannel_ray.programs.outputs import check_output
-from echannel_ray.programs.parsing import Places, parse, tidied
+from echannel_ray.programs.parser import Places, parse, tidied
+from echannel_ray.programs.partial_sums import in_parts
 from echannel_ray.programs.program import Program, Type, Where
-from echannel_ray.programs.refusing import Refused, as_error
+from echannel_ray.programs.program_refusals import Refused, as_error
 from echannel_ray.programs.scope import Scope
-from echannel_ray.programs.source import Names, Source
+from echannel_ray.programs.source import ProgramSource, SourceNames
 from echannel_ray.programs.statements import Checked, is_docstring
-from echannel_ray.programs.summing import in_parts
-from echannel_ray.schemas.schema import Record
+from echannel_ray.schemas.schema import RecordType
 
 _NO_PARAMS: Mapping[str, Type] = {}
 
 
 def check(
-    source: Source | str, record: Record, output: Record | None = None, params: Mapping[str, Type] = _NO_PARAMS
+    source: ProgramSource | str,
+    record: RecordType,
+    output: RecordType | None = None,
+    params: Mapping[str, Type] = _NO_PARAMS,
 ) -> Program:
     """The program that a text is, for events of a record; a filter where there is no output. `ModulatorRefused` says
     what in the text is wrong, with its line and column.
     """
-    source = Source(source) if isinstance(source, str) else source
+    source = ProgramSource(source) if isinstance(source, str) else source
     text = tidied(source.text)
     try:
         return _checked(text, source.names, record, output, params)
@@ -38,7 +41,9 @@ def check(
         raise as_error(Refused("this nests too deep: put parts of it into variables", Where(1, 1)), text) from None
 
 
-def _checked(text: str, names: Names, record: Record, output: Record | None, params: Mapping[str, Type]) -> Program:
+def _checked(
+    text: str, names: SourceNames, record: RecordType, output: RecordType | None, params: Mapping[str, Type]
+) -> Program:
     nodes = parse(text)
     wrong = None if output is None else check_output(output)
     if wrong:

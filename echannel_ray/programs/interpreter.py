@@ -7,7 +7,7 @@ from typing import Any
 
 from echannel_ray.programs import arithmetic
 from echannel_ray.programs.bounds import Interval, count_assignments, of_turns
-from echannel_ray.programs.generating import Expressions
+from echannel_ray.programs.field_getters import field_getter, getter
 from echannel_ray.programs.outputs import assembler, copied, first_values, fresh, program_outputs
 from echannel_ray.programs.program import (
     Block,
@@ -22,13 +22,13 @@ from echannel_ray.programs.program import (
     SetLocal,
     SetStatic,
     Statement,
-    Store,
+    StoreItem,
     Trap,
     Type,
     Where,
 )
-from echannel_ray.programs.reading import field_getter, getter
-from echannel_ray.schemas.schema import Record
+from echannel_ray.programs.python_source import PythonExpressions
+from echannel_ray.schemas.schema import RecordType
 
 
 class Interpreted:
@@ -85,7 +85,7 @@ class _Writer:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self.expressions = Expressions(program)
+        self.expressions = PythonExpressions(program)
         self._lines: list[str] = []
         self._assignments = count_assignments(program.body)
         output = program.output
@@ -104,7 +104,7 @@ class _Writer:
         self._block(program.body, " ")
         return "\n".join([*start, *self._lines])
 
-    def _first(self, output: Record) -> list[str]:
+    def _first(self, output: RecordType) -> list[str]:
         """What the leaves of the output are at first; arrays anew for each event."""
         self.expressions.names["fresh"] = fresh
         lines = []
@@ -130,7 +130,7 @@ class _Writer:
                 code = of(value) if value.type is not Type.FLOAT else self._narrowed((Type.FLOAT, 64), of(value))
                 place = "" if index is None else f"[{self._index(f's{slot}', of(index), where)}]"
                 line(f"{indent}s{slot}{place} = {code}")
-            case Store():
+            case StoreItem():
                 self._store(statement, indent)
             case Copy(target, source):
                 line(f"{indent}{self._copies[target]} = {self.expressions.named(source)}")
@@ -170,7 +170,7 @@ class _Writer:
         if self._assignments[slot] > 1:
             bounds.known.pop(slot, None)
 
-    def _store(self, statement: Store, indent: str) -> None:
+    def _store(self, statement: StoreItem, indent: str) -> None:
         leaf, value = statement.leaf, statement.value
         code = self.expressions.of(value)
         if leaf.type is Type.FLOAT:
@@ -186,7 +186,7 @@ class _Writer:
                 place = f"{place}[{checked}]"
         self._lines.append(f"{indent}{place} = {code}")
 
-    def _narrowed_whole(self, statement: Store, code: str) -> str:
+    def _narrowed_whole(self, statement: StoreItem, code: str) -> str:
         bits, bounds = statement.leaf.bits, self.expressions.bounds.of(statement.value)
         low = -(2 ** (bits - 1)) if statement.leaf.signed else 0
         if bounds.lies_within(low, low + 2**bits - 1):

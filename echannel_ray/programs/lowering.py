@@ -19,11 +19,12 @@ import sysconfig
 from typing import Final
 
 from echannel_ray.programs.bounds import count_assignments, of_turns
-from echannel_ray.programs.copying import copy_field
-from echannel_ray.programs.emitting import IR_TYPES, Emitter, Module
+from echannel_ray.programs.emitter import IR_TYPES, Emitter, Module
 from echannel_ray.programs.expressions import Expressions
-from echannel_ray.programs.loops import pack_functions
-from echannel_ray.programs.places import Unfit, place_of_leaf
+from echannel_ray.programs.field_copy import copy_field
+from echannel_ray.programs.native_state import ASIDE_AT, BYTES_CONTENT_AT, STATUS_AT
+from echannel_ray.programs.pack_loops import pack_functions
+from echannel_ray.programs.places import UnfitLayout, place_of_leaf
 from echannel_ray.programs.prelude import DECLARATIONS, FUNCTIONS
 from echannel_ray.programs.program import (
     Block,
@@ -37,10 +38,9 @@ from echannel_ray.programs.program import (
     SetLocal,
     SetStatic,
     Statement,
-    Store,
+    StoreItem,
     Type,
 )
-from echannel_ray.programs.states import ASIDE_AT, BYTES_CONTENT_AT, STATUS_AT
 from echannel_ray.schemas.schema import Layout
 
 # A program longer than that is called, not repeated in each of the functions around it.
@@ -101,7 +101,7 @@ class _Statements:
             case SetStatic(slot, index, value, where):
                 operand = scope.value(value)
                 scope.store_wide(operand, value.type, scope.static_pointer(slot, index, where))
-            case Store():
+            case StoreItem():
                 self._store(statement)
             case Copy(target, source):
                 assert self._output is not None
@@ -121,11 +121,11 @@ class _Statements:
                 return False
         return True
 
-    def _store(self, statement: Store) -> None:
+    def _store(self, statement: StoreItem) -> None:
         assert self._output is not None
         place = place_of_leaf(self._output, statement.leaf)
         if place is None:
-            raise Unfit(f"{'.'.join(statement.leaf.path)} is missing in the output")
+            raise UnfitLayout(f"{'.'.join(statement.leaf.path)} is missing in the output")
         value = self._scope.value(statement.value)
         moves = self._scope.moves(place, statement.indices, statement.where)
         self._emitter.store(value, statement.value.type, self._emitter.shifted("%out", place.offset, moves), place)

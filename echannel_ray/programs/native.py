@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from echannel_ray.programs.emitting import Module
+from echannel_ray.programs.emitter import Module
 from echannel_ray.programs.lowering import lower
+from echannel_ray.programs.native_state import ASIDE_AT, NativeState
 from echannel_ray.programs.program import Program
-from echannel_ray.programs.states import ASIDE_AT, State
 from echannel_ray.schemas.schema import Layout
 
 _METH_O: Final = 0x0008
@@ -45,8 +45,8 @@ class _MethodDefinition(ctypes.Structure):
     )
 
 
-class Code:
-    """The machine code of a program for records of one layout, for all replicas; each has its `State`."""
+class NativeCode:
+    """The machine code of a program for records of one layout, for all replicas; each has its `NativeState`."""
 
     def __init__(self, program: Program, engine: Any, module: Module, names: list[str]) -> None:
         self.traps = module.traps
@@ -71,7 +71,7 @@ class Code:
         call = locked if self.is_short(count) else unlocked
         return call(data, count, *others)
 
-    def function(self, name: str, state: State, aside: Callable[[bytes], bool]) -> Callable[[bytes], Any] | None:
+    def function(self, name: str, state: NativeState, aside: Callable[[bytes], bool]) -> Callable[[bytes], Any] | None:
         """A function of Python's, "single" for one event or "mask" for a pack; None where there is no such. `aside` is
         called instead at traps, and for what is no event.
         """
@@ -103,7 +103,7 @@ Discard = Callable[[Callable[[], None]], None]
 
 def compile_program(
     program: Program, layout: Layout, output: Layout | None, template: bytes = b"", discard: Discard | None = None
-) -> Code:
+) -> NativeCode:
     """The machine code; `ImportError` without llvmlite, `RuntimeError` where LLVM fails. `discard` has the memory freed
     when nobody holds the code any more: at once without it.
     """
@@ -123,7 +123,7 @@ def compile_program(
 
     try:
         engine.finalize_object()
-        code = Code(program, engine, module, names)
+        code = NativeCode(program, engine, module, names)
     except BaseException:
         free()
         raise

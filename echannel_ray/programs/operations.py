@@ -16,7 +16,7 @@ from echannel_ray.programs.program import (
     Unary,
     Where,
 )
-from echannel_ray.programs.refusing import Refused
+from echannel_ray.programs.program_refusals import Refused
 
 TRUE: Final = Const(Type.BOOL, True)
 FALSE: Final = Const(Type.BOOL, False)

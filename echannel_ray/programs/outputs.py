@@ -19,7 +19,7 @@ from echannel_ray.schemas.schema import (
     Float,
     Int,
     Optional,
-    Record,
+    RecordType,
     Text,
 )
 
@@ -43,14 +43,14 @@ def leaf_of(path: tuple[str, ...], shape: tuple[int | None, ...], type_: Any) ->
 
 
 @functools.lru_cache(256)
-def program_outputs(output: Record) -> tuple[Leaf, ...]:
+def program_outputs(output: RecordType) -> tuple[Leaf, ...]:
     """The leaves of an output that programs can store numbers in, in order: at fixed places, in records and arrays."""
     return tuple(_leaves(output, (), ()))
 
 
 def _leaves(type_: Any, path: tuple[str, ...], shape: tuple[int, ...]) -> Iterator[Leaf]:
     match type_:
-        case Record(fields):
+        case RecordType(fields):
             for field in fields:
                 yield from _leaves(field.type, (*path, field.name), shape)
         case Array(item, lengths):
@@ -100,7 +100,7 @@ def _zero(type_: Any) -> Any:
         case Array(item, shape):
             zero = _zero(item)
             return MISSING if zero is MISSING else _filled(lambda: _zero(item), shape)
-        case Record(fields):
+        case RecordType(fields):
             zeros = {field.name: zero_of(field) for field in fields}
             return MISSING if any(zero is MISSING for zero in zeros.values()) else zeros
     return MISSING
@@ -110,12 +110,12 @@ def _filled(make: Callable[[], Any], shape: tuple[int, ...]) -> Any:
     return [_filled(make, shape[1:]) for _ in range(shape[0])] if shape else make()
 
 
-def first_values(output: Record) -> list[Any]:
+def first_values(output: RecordType) -> list[Any]:
     """What the leaves of an output are before a program runs."""
     return [_first(output, leaf) for leaf in program_outputs(output)]
 
 
-def check_output(output: Record) -> str | None:
+def check_output(output: RecordType) -> str | None:
     """What is wrong with an output, which whoever sends a program declares: its size, or a default; None if nothing."""
     count = sum(_count(field.type) for field in output.fields)
     if count > MAX_ITEMS:
@@ -134,7 +134,7 @@ def _count(type_: Any) -> int:
     match type_:
         case Array(item, shape):
             return math.prod(shape) * _count(item) if min(shape, default=1) >= 0 else MAX_ITEMS + 1
-        case Record(fields):
+        case RecordType(fields):
             return sum(_count(field.type) for field in fields)
         case Text(int(size)) | Bytes(int(size)):
             return 1 + size
@@ -150,14 +150,14 @@ def _is_like(value: Any, leaf: Leaf, shape: tuple[int | None, ...]) -> bool:
     return type(value) is (bool if leaf.type is Type.BOOL else float)
 
 
-def _first(output: Record, leaf: Leaf) -> Any:
+def _first(output: RecordType, leaf: Leaf) -> Any:
     """What one leaf is at first: as the outermost field that has a default says."""
     zero = _filled(lambda: _ZEROS[leaf.type], leaf.shape)  # type: ignore[arg-type]
     record = output
     for depth, name in enumerate(leaf.path, 1):
         field = record.field(name)
         assert field is not None
-        if field.default is None and isinstance(field.type, Record):
+        if field.default is None and isinstance(field.type, RecordType):
             record = field.type
             continue
         value = zero_of(field)
@@ -212,14 +212,14 @@ def _renewed(value: Any) -> Any:
     return [_renewed(each) for each in value] if type(value) is list else value
 
 
-def _named(record: Record) -> dict[str, Any]:
+def _named(record: RecordType) -> dict[str, Any]:
     zeros = {field.name: zero_of(field) for field in record.fields}
     named: dict[str, Any] = {}
     for field in record.fields:
         zero = zeros[field.name]
         if zero is not MISSING:
             named[field.name] = zero
-        elif isinstance(field.type, Record):
+        elif isinstance(field.type, RecordType):
             named[field.name] = _named(field.type)
     return named
 

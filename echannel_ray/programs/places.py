@@ -10,7 +10,7 @@ import numpy
 
 from echannel_ray.formats import plain
 from echannel_ray.programs.program import Leaf, Type
-from echannel_ray.schemas.schema import Array, Field, LaidOut, Layout, Record
+from echannel_ray.schemas.schema import Array, Field, LaidOut, Layout, RecordType
 
 _ZEROS: Final[dict[Type, bool | int | float | str | bytes]] = {
     Type.BOOL: False,
@@ -33,7 +33,7 @@ _KINDS: Final = {
 _SIZES: Final = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "M": (8,), "m": (8,)}
 
 
-class Unfit(ValueError):
+class UnfitLayout(ValueError):
     """Records of this layout are none that the program was checked for."""
 
 
@@ -68,14 +68,16 @@ def place_of(layout: Layout, path: tuple[str, ...]) -> Place | None:
         dtype = None if field.layout else _dtype(field)
         item_size = field.layout.itemsize if field.layout else dtype.itemsize if dtype else 0
         if min(field.offset, *field.shape, 0) < 0 or field.offset + item_size * prod(field.shape) > layout.itemsize:
-            raise Unfit(f"{'.'.join(path[:depth])} does not lie within its record, which has {layout.itemsize} bytes")
+            raise UnfitLayout(
+                f"{'.'.join(path[:depth])} does not lie within its record, which has {layout.itemsize} bytes"
+            )
         offset, shape = offset + field.offset, shape + field.shape
         strides += strides_of(field.shape, item_size)
         if field.layout is not None:
             layout = field.layout
         elif dtype is not None:
             return Place(offset, shape, strides, dtype)
-    raise Unfit(f"{'.'.join(path)} is a record here")
+    raise UnfitLayout(f"{'.'.join(path)} is a record here")
 
 
 def place_of_leaf(layout: Layout, leaf: Leaf) -> Place | None:
@@ -85,9 +87,9 @@ def place_of_leaf(layout: Layout, leaf: Leaf) -> Place | None:
         return None
     name = ".".join(leaf.path)
     if place.shape != leaf.shape:
-        raise Unfit(f"{name} has the shape {place.shape} here, and {leaf.shape} in the schema")
+        raise UnfitLayout(f"{name} has the shape {place.shape} here, and {leaf.shape} in the schema")
     if place.dtype.kind not in _KINDS[leaf.type] or not _is_as_narrow(place.dtype, leaf):
-        raise Unfit(f"{name} is {place.dtype.str} here, which is no {leaf.type.value} of {leaf.bits} bits")
+        raise UnfitLayout(f"{name} is {place.dtype.str} here, which is no {leaf.type.value} of {leaf.bits} bits")
     return place
 
 
@@ -114,7 +116,7 @@ def terminals(layout: Layout, path: tuple[str, ...]) -> list[tuple[str, ...]]:
     return [below for each in fields for below in terminals(layout, (*path, each.name))]
 
 
-def missing_value(record: Record, leaf: Leaf) -> Any:
+def missing_value(record: RecordType, leaf: Leaf) -> Any:
     """What a leaf has where a producer's records lack it: its default, or zeros. Nested lists for an array."""
     value = default_at(record, leaf.path)
     return _shaped(value, leaf.shape, leaf)
@@ -125,10 +127,10 @@ def _dtype(field: LaidOut) -> numpy.dtype[Any]:
     try:
         dtype = numpy.dtype(field.code)
     except (TypeError, ValueError, SyntaxError):
-        raise Unfit(f"{field.name} has the code {field.code!r}, which NumPy does not know") from None
+        raise UnfitLayout(f"{field.name} has the code {field.code!r}, which NumPy does not know") from None
     sizes = _SIZES.get(dtype.kind, (dtype.itemsize or 1,))
     if dtype.itemsize not in sizes or dtype.kind not in "biufcMmSUV":
-        raise Unfit(f"{field.name} has the code {field.code!r}, which no record has")
+        raise UnfitLayout(f"{field.name} has the code {field.code!r}, which no record has")
     return dtype
 
 
@@ -141,13 +143,13 @@ def strides_of(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     return strides
 
 
-def default_at(record: Record, path: tuple[str, ...]) -> Any:
+def default_at(record: RecordType, path: tuple[str, ...]) -> Any:
     """The default that a path leads to: of the outermost field on the way that has one; None without one."""
     type_: Any = record
     for depth, name in enumerate(path, 1):
         while isinstance(type_, Array):
             type_ = type_.item
-        field: Field | None = type_.field(name) if isinstance(type_, Record) else None
+        field: Field | None = type_.field(name) if isinstance(type_, RecordType) else None
         if field is None:
             return None
         if field.default is not None:

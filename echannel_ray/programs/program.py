@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from typing_extensions import override
 
-from echannel_ray.schemas.schema import Record
+from echannel_ray.schemas.schema import RecordType
 
 
 class Type(Enum):
@@ -200,7 +200,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """A function of numbers, from `FUNCTIONS`; arguments are of the types that it takes."""
 
     type: Type
@@ -209,7 +209,9 @@ class Call:
     where: Where
 
 
-Expression = Const | Load | Length | Local | Static | Param | Convert | Unary | Binary | Compare | Logic | Choice | Call
+Expression = (
+    Const | Load | Length | Local | Static | Param | Convert | Unary | Binary | Compare | Logic | Choice | FunctionCall
+)
 
 
 class Function(NamedTuple):
@@ -276,7 +278,7 @@ class SetStatic:
 
 
 @dataclass(frozen=True)
-class Store:
+class StoreItem:
     """An item of a leaf of the output gets a value: BOOL, INT or FLOAT, narrowed to what the leaf has (whole numbers
     wrap around; floating point ones are rounded).
     """
@@ -338,7 +340,7 @@ class Return:
     passes: Expression
 
 
-Statement = SetLocal | SetStatic | Store | Copy | If | For | Break | Continue | Return
+Statement = SetLocal | SetStatic | StoreItem | Copy | If | For | Break | Continue | Return
 Block = tuple[Statement, ...]
 
 
@@ -377,8 +379,8 @@ class Program:
     statics: tuple[StaticVariable, ...]
     params: tuple[Parameter, ...]  # those that it reads
     leaves: tuple[Leaf, ...]  # of the event, those that it loads, each once
-    input: Record
-    output: Record | None  # None: a filter
+    input: RecordType
+    output: RecordType | None  # None: a filter
     cost: int
 
     @property

@@ -9,10 +9,10 @@ import numpy
 
 from echannel_ray.programs.blocks import Array, Block, Trapped, as_array, copiers, sources, template, view
 from echannel_ray.programs.interpreter import Interpreted
+from echannel_ray.programs.native_state import Value
 from echannel_ray.programs.outputs import copied, program_outputs
 from echannel_ray.programs.places import Place, place_of_leaf
 from echannel_ray.programs.program import Copy, Program, Trap
-from echannel_ray.programs.states import Value
 from echannel_ray.schemas.schema import Layout
 
 

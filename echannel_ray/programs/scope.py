@@ -19,14 +19,14 @@ from echannel_ray.programs.program import (
     Type,
     Where,
 )
-from echannel_ray.programs.refusing import Refused, closest, shown_name
-from echannel_ray.programs.source import Names
-from echannel_ray.schemas.schema import Array, Bytes, Enum, List, Record, Text
+from echannel_ray.programs.program_refusals import Refused, closest, shown_name
+from echannel_ray.programs.source import SourceNames
+from echannel_ray.schemas.schema import Array, Bytes, Enum, List, RecordType, Text
 
 _BITS: Final = {Type.BOOL: 1, Type.INT: 64, Type.FLOAT: 64, Type.TEXT: 0}
 
 
-class Place(NamedTuple):
+class FieldPlace(NamedTuple):
     """A field, or a part of one, of the event or the output."""
 
     path: tuple[str, ...]
@@ -51,7 +51,7 @@ class Place(NamedTuple):
         return ".".join(self.path) or ("the output" if self.is_output else "the event")
 
 
-def entered(place: Place, type_: Any) -> Place:
+def entered(place: FieldPlace, type_: Any) -> FieldPlace:
     """The place where a field's own type is not looked into yet: arrays of it are pending."""
     shape = place.shape
     while isinstance(type_, Array | List):
@@ -77,10 +77,10 @@ def _leaf(path: tuple[str, ...], shape: tuple[int | None, ...], type_: Any) -> L
 class Scope:
     """Everything that a program has named so far."""
 
-    record: Record
-    output: Record | None
+    record: RecordType
+    output: RecordType | None
     given_params: Mapping[str, Type]
-    names: Names
+    names: SourceNames
     assigned_names: frozenset[str]  # all that the text assigns to: locals, whatever else is called so
     bounds: Bounds = field(default_factory=Bounds)
     locals: list[LocalVariable] = field(default_factory=list)
@@ -108,21 +108,21 @@ class Scope:
         if self.set_here is not None:
             self.set_here |= {slot}
 
-    def root(self, name: str) -> Place | None:
+    def root(self, name: str) -> FieldPlace | None:
         """What a name stands for, if it is the event, the output or a field."""
         names = self.names
         if name == names.event:
-            return Place((), self.record, False)
+            return FieldPlace((), self.record, False)
         if name == names.output and self.output is not None:
-            return Place((), self.output, True)
+            return FieldPlace((), self.output, True)
         found = self.record.field(name) if names.has_bare_fields and name not in (names.output, names.param) else None
-        return None if found is None else entered(Place((name,), found.type, False), found.type)
+        return None if found is None else entered(FieldPlace((name,), found.type, False), found.type)
 
-    def part(self, place: Place, name: str, where: Where) -> Place:
+    def part(self, place: FieldPlace, name: str, where: Where) -> FieldPlace:
         """A field of a record."""
         if place.pending:
             raise Refused(f"{place.name} is an array: {place.name}[i].{shown_name(name)} is a field of one item", where)
-        if not isinstance(place.type, Record):
+        if not isinstance(place.type, RecordType):
             raise Refused(f"{place.name} has no fields: it is no record", where)
         found = place.type.field(name)
         if found is None:

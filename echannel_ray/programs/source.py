@@ -14,7 +14,7 @@ _NAME_LENGTH: Final = 60
 _AS_TEXT: Final = "give it as a text instead"
 
 
-class Names(NamedTuple):
+class SourceNames(NamedTuple):
     """What a text calls the event, the output and the parameters; whether fields may stand without the event's name."""
 
     event: str = "input"
@@ -23,33 +23,33 @@ class Names(NamedTuple):
     has_bare_fields: bool = True
 
 
-class Source(NamedTuple):
+class ProgramSource(NamedTuple):
     """A text and the names in it."""
 
     text: str
-    names: Names = Names()
+    names: SourceNames = SourceNames()
 
 
-def name_of(source: Source) -> str:
+def name_of(source: ProgramSource) -> str:
     """The name by which people know a program: the beginning of its text."""
     text = " ".join(source.text.split())
     return text if len(text) <= _NAME_LENGTH else f"{text[: _NAME_LENGTH - 1]}…"
 
 
-def source_of(program: str | Source | Callable[..., Any]) -> Source:
+def source_of(program: str | ProgramSource | Callable[..., Any]) -> ProgramSource:
     """The source of a program; of a function its body, whose lines count from its first one."""
-    if isinstance(program, Source):
+    if isinstance(program, ProgramSource):
         return program
     if isinstance(program, str):
-        return Source(program)
+        return ProgramSource(program)
     if not isinstance(program, FunctionType):
         raise TypeError(f"{program!r} can't be a program: give a text, a function or a lambda")
     text, node = _definition(program)
     names = _names(program.__name__, node.args)
     if isinstance(node, ast.Lambda):
         # Brackets, since it may go on over several lines.
-        return Source(_from(text, program, node.body, f"({ast.get_source_segment(text, node.body)})"), names)
-    return Source(_from(text, program, node.body[0], _block(text, node.body)), names)
+        return ProgramSource(_from(text, program, node.body, f"({ast.get_source_segment(text, node.body)})"), names)
+    return ProgramSource(_from(text, program, node.body[0], _block(text, node.body)), names)
 
 
 def _definition(program: FunctionType) -> tuple[str, ast.FunctionDef | ast.Lambda]:
@@ -82,7 +82,7 @@ def _first_line(node: ast.FunctionDef | ast.Lambda) -> int:
     return min(each.lineno for each in (node, *decorators))
 
 
-def _names(name: str, arguments: ast.arguments) -> Names:
+def _names(name: str, arguments: ast.arguments) -> SourceNames:
     """The names of the parameters: by place the event, the output and the parameter block."""
     given = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
     if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
@@ -90,9 +90,9 @@ def _names(name: str, arguments: ast.arguments) -> Names:
     if not 1 <= len(given) <= 3:
         raise _refused(name, f"it has {len(given)} parameters: an event, an output and parameters are 1 to 3")
     if len(given) == 2 and given[1] == "param":  # a filter has no output
-        return Names(given[0], "", "param", False)
+        return SourceNames(given[0], "", "param", False)
     event, output, param = (*given, "", "")[:3]
-    return Names(event, output, param, False)
+    return SourceNames(event, output, param, False)
 
 
 def _from(text: str, program: FunctionType, first: ast.expr | ast.stmt, body: str) -> str:

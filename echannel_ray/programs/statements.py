@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from echannel_ray.programs import operations
-from echannel_ray.programs.assigning import Assignments
-from echannel_ray.programs.checking import Checker
-from echannel_ray.programs.looping import Loops
+from echannel_ray.programs.assignments import Assignments
+from echannel_ray.programs.checker import Checker
+from echannel_ray.programs.loop_statements import Loops
 from echannel_ray.programs.outputs import MISSING, zero_of
 from echannel_ray.programs.program import (
     Block,
@@ -22,9 +22,9 @@ from echannel_ray.programs.program import (
     Statement,
     Where,
 )
-from echannel_ray.programs.refusing import Refused
+from echannel_ray.programs.program_refusals import Refused
 from echannel_ray.programs.scope import Scope
-from echannel_ray.schemas.schema import Record
+from echannel_ray.schemas.schema import RecordType
 
 _MAX_BLOCKS: Final = 60
 _NOT_HERE: Final = {
@@ -156,13 +156,13 @@ class Checked:
         self.scope.set_here = None
         return [Return(passes)]
 
-    def _require(self, record: Record, path: tuple[str, ...], where: Where) -> None:
+    def _require(self, record: RecordType, path: tuple[str, ...], where: Where) -> None:
         """Refuse where a field has no value here and none that it has of itself."""
         for field in record.fields:
             here = (*path, field.name)
             if field.is_optional or zero_of(field) is not MISSING or self.scope.has_value(here):
                 continue
-            if isinstance(field.type, Record):
+            if isinstance(field.type, RecordType):
                 self._require(field.type, here, where)
                 continue
             name = ".".join(here)

@@ -11,13 +11,13 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from echannel_ray.records.annotated import GENERIC
 from echannel_ray.records.arrow import Batch, Column, plain_type
 from echannel_ray.records.arrow_rows import batch_of_rows
+from echannel_ray.records.class_hints import GENERIC
 from echannel_ray.records.flat import row_of
 from echannel_ray.records.makers import maker_of
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.schema import Record
+from echannel_ray.schemas.schema import RecordType
 
 Values: TypeAlias = Any  # a numpy.ndarray
 Make: TypeAlias = Callable[[Values], Column]
@@ -27,7 +27,7 @@ _SURROGATES: Final = 0xD800 >> 11
 _MAX_EMPTY_ITEMS: Final = 1 << 22
 
 
-def batch_maker(source: Record, target: Record, pa_schema: Any) -> Callable[[Values], Batch]:
+def batch_maker(source: RecordType, target: RecordType, pa_schema: Any) -> Callable[[Values], Batch]:
     """What makes record batches of `pa_schema`, which stands for `target`, of structured arrays of `source`."""
     import pyarrow as pa
 
@@ -35,7 +35,7 @@ def batch_maker(source: Record, target: Record, pa_schema: Any) -> Callable[[Val
     return lambda array: pa.RecordBatch.from_arrays(make_columns(array), schema=pa_schema)
 
 
-def _fields_maker(source: Record, target: Record, declared: Any) -> Callable[[Values], list[Column]]:
+def _fields_maker(source: RecordType, target: RecordType, declared: Any) -> Callable[[Values], list[Column]]:
     """What makes a column for each field of the target, of the types that Arrow's fields `declared` have."""
     makers: list[Make] = []
     for field, arrow_field in zip(target.fields, declared, strict=True):
@@ -58,8 +58,8 @@ def _default_maker(field: schema.Field, arrow_field: Any) -> Make:
 
     if field.default is None:
         raise ValueError(f"field {field.name!r} is missing, and its default can't be written down: publish it too")
-    lone = Record((field,))
-    row = maker_of(Record(()), lone, GENERIC)(())
+    lone = RecordType((field,))
+    row = maker_of(RecordType(()), lone, GENERIC)(())
     (default,) = batch_of_rows([row], lone, pa.schema([arrow_field])).column(0)
     # Of some types Arrow repeats nothing zero times.
     return lambda array: pa.repeat(default, max(len(array), 1)).slice(0, len(array))
@@ -69,7 +69,7 @@ def _maker(source: schema.Type, target: schema.Type, pa_type: Any, name: str) ->
     can_be_none = isinstance(target, schema.Optional)
     item: Any = target.item if isinstance(target, schema.Optional) else target
     match source:
-        case Record():
+        case RecordType():
             return _structs(source, item, pa_type)
         case schema.Array():
             return _lists(source, item, pa_type, name)
@@ -169,7 +169,7 @@ def rescaled(times: Values, dtype: str, name: str) -> Values:
     return converted
 
 
-def _structs(source: Record, target: Record, pa_type: Any) -> Make:
+def _structs(source: RecordType, target: RecordType, pa_type: Any) -> Make:
     import pyarrow as pa
 
     make_columns = _fields_maker(source, target, list(pa_type))

@@ -8,17 +8,17 @@ from typing import Any, Final, TypeAlias
 from echannel_ray.errors import NotSerialisable
 from echannel_ray.records.flat import row_of
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.columns import record_of_arrow
-from echannel_ray.schemas.schema import Format, Record
+from echannel_ray.schemas.column_types import record_of_arrow
+from echannel_ray.schemas.schema import Format, RecordType
 
 Block: TypeAlias = bytes | bytearray | memoryview
 Batch: TypeAlias = Any  # a pyarrow.RecordBatch
 Column: TypeAlias = Any  # a pyarrow.Array
 
-_NESTED: Final = (schema.Record, schema.List, schema.Array, schema.Map)
+_NESTED: Final = (schema.RecordType, schema.List, schema.Array, schema.Map)
 
 
-def batch_format(pa_schema: Any, record: Record) -> Format:
+def batch_format(pa_schema: Any, record: RecordType) -> Format:
     """The format of record batches of this schema, whose dictionaries are decoded on their way."""
     return Format(record, schema.ARROW, arrow=_plain_schema(pa_schema).serialize().to_pybytes())
 
@@ -98,7 +98,7 @@ def _check_nulls(column: Column, type_: schema.Type, path: str) -> None:
             f"{column.null_count} nulls. Fill them in, or declare the field with metadata={{'optional': 'true'}}",
             path=path,
         )
-    if isinstance(type_, schema.Record):
+    if isinstance(type_, schema.RecordType):
         for field, inner in zip(type_.fields, column.flatten(), strict=True):
             _check_nulls(inner, field.type, f"{path}.{field.name}")
     elif isinstance(type_, schema.Map):

@@ -8,10 +8,10 @@ from typing import Any
 from echannel_ray.records.arrow import Batch, Column, pairs_type, plain_type
 from echannel_ray.records.flat import row_of
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.schema import Record
+from echannel_ray.schemas.schema import RecordType
 
 
-def rows_of(batch: Batch, record: Record) -> Iterable[tuple[Any, ...]]:
+def rows_of(batch: Batch, record: RecordType) -> Iterable[tuple[Any, ...]]:
     """The rows as tuples of values, as `wire.decoder_of` makes them."""
     columns = [_values(column, field.type) for field, column in zip(record.fields, batch.columns, strict=True)]
     return zip(*columns, strict=True)
@@ -27,7 +27,7 @@ def _values(column: Column, type_: schema.Type) -> Sequence[Any]:
             return _plain_values(column.cast(pa.int64()), type_)
         case schema.Float(bits=16):
             return _plain_values(column.cast(pa.float32()), type_)  # else they may be NumPy's scalars
-        case schema.Record():
+        case schema.RecordType():
             return list(zip(*map(_values, column.flatten(), (field.type for field in type_.fields)), strict=True))
         case schema.List() | schema.Array():
             return _lists(column, row_of(type_))
@@ -37,8 +37,8 @@ def _values(column: Column, type_: schema.Type) -> Sequence[Any]:
     return _plain_values(column, type_)
 
 
-def _pair(type_: schema.Map) -> Record:
-    return Record((schema.Field("key", type_.key), schema.Field("value", type_.value)))
+def _pair(type_: schema.Map) -> RecordType:
+    return RecordType((schema.Field("key", type_.key), schema.Field("value", type_.value)))
 
 
 def _plain_values(column: Column, type_: schema.Type) -> Sequence[Any]:
@@ -64,7 +64,7 @@ def _lists(column: Column, item: schema.Type) -> Sequence[Any]:
     return [[next(values) for _ in range(length)] for length in pc.list_value_length(column).to_pylist()]
 
 
-def batch_of_rows(rows: Sequence[dict[str, Any]], record: Record, pa_schema: Any) -> Batch:
+def batch_of_rows(rows: Sequence[dict[str, Any]], record: RecordType, pa_schema: Any) -> Batch:
     """A record batch of generic records."""
     import pyarrow as pa
 
@@ -86,7 +86,7 @@ def _for_arrow(value: Any, type_: schema.Type) -> Any:
             return [(_for_arrow(name, type_.key), _for_arrow(each, type_.value)) for name, each in value.items()]
         case schema.List() | schema.Array() | schema.Set():
             return [_for_arrow(each, row_of(type_)) for each in value]
-        case Record():
+        case RecordType():
             return {field.name: _for_arrow(value[field.name], field.type) for field in type_.fields}
         case schema.Uuid():
             return value.bytes

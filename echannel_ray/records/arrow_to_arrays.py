@@ -11,22 +11,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from echannel_ray.records import layouts
-from echannel_ray.records.annotated import GENERIC
 from echannel_ray.records.arrays_to_arrow import rescaled
 from echannel_ray.records.arrow import Batch, Column
+from echannel_ray.records.class_hints import GENERIC
 from echannel_ray.records.flat import row_of
 from echannel_ray.records.makers import maker_of
 from echannel_ray.records.sources import array_of
-from echannel_ray.records.writing import writer_of
+from echannel_ray.records.writer import writer_of
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.schema import Record
+from echannel_ray.schemas.schema import RecordType
 
 Places: TypeAlias = Any  # a numpy.ndarray, or a field of one
 Fill: TypeAlias = Callable[[Places, Column], None]
 Read: TypeAlias = Callable[[Column], Any]
 
 
-def array_maker(source: Record, target: Record, dtype: Any) -> Callable[[Batch], Any]:
+def array_maker(source: RecordType, target: RecordType, dtype: Any) -> Callable[[Batch], Any]:
     """What makes arrays of `dtype`, which stands for `target`, of record batches whose columns are those of `source`.
 
     `source` is what the columns are by their Arrow types, not what somebody says of them.
@@ -43,14 +43,14 @@ def array_maker(source: Record, target: Record, dtype: Any) -> Callable[[Batch],
     return make
 
 
-def _record_filler(source: Record, target: Record) -> Callable[[Places, Sequence[Column]], None]:
+def _record_filler(source: RecordType, target: RecordType) -> Callable[[Places, Sequence[Column]], None]:
     places = {name: index for index, name in enumerate(source.names)}
     fills = []
     for field in target.fields:
         given = source.field(field.name)
         if given is not None:
             fills.append((field.name, places[field.name], _filler(given.type, field.type, field.name)))
-    absent = Record(tuple(field for field in target.fields if field.name not in places))
+    absent = RecordType(tuple(field for field in target.fields if field.name not in places))
     defaults = _defaults(absent) if absent.fields else {}
 
     def fill(places: Places, columns: Sequence[Column]) -> None:
@@ -62,18 +62,18 @@ def _record_filler(source: Record, target: Record) -> Callable[[Places, Sequence
     return fill
 
 
-def _defaults(absent: Record) -> Any:
+def _defaults(absent: RecordType) -> Any:
     """A record of the defaults of the fields that do not come; `ValueError` where one has none."""
     for field in absent.fields:
         if field.default is None:
             raise ValueError(f"field {field.name!r} is missing, and has no default that can be written down")
     write = writer_of(None, absent)
-    (defaults,) = array_of(layouts.natural(absent), write(maker_of(Record(()), absent, GENERIC)(())), 1)
+    (defaults,) = array_of(layouts.natural(absent), write(maker_of(RecordType(()), absent, GENERIC)(())), 1)
     return defaults
 
 
 def _filler(source: schema.Type, target: Any, name: str) -> Fill:
-    if isinstance(source, Record):
+    if isinstance(source, RecordType):
         fill_record = _record_filler(source, target)
         return lambda places, column: fill_record(places, _checked(column, name).flatten())
     if isinstance(source, schema.Array):

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.schema import Record
+from echannel_ray.schemas.schema import RecordType
 
 _UNITS: Final = ("s", "ms", "us", "ns")
 
 
-def schema_of_record(record: Record) -> Any:
+def schema_of_record(record: RecordType) -> Any:
     """The Arrow schema of records of this schema; `ValueError` naming a field that Arrow has no type for."""
     import pyarrow as pa
 
@@ -39,7 +39,7 @@ def _arrow_type(type_: schema.Type, path: str) -> Any:
             return pa.list_(_field("item", type_.item, path))
         case schema.Map():
             return pa.map_(_arrow_type(type_.key, path), _field("value", type_.value, path))
-        case schema.Record():
+        case schema.RecordType():
             return pa.struct([_field(each.name, each.type, f"{path}.{each.name}") for each in type_.fields])
         case schema.Enum():
             return _enum_type(type_, path)

@@ -7,23 +7,23 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from echannel_ray.records import layouts
-from echannel_ray.records.annotated import GENERIC
 from echannel_ray.records.arrays_to_arrow import batch_maker
 from echannel_ray.records.arrow import adopted, arrow_schema, read_batch
 from echannel_ray.records.arrow_rows import batch_of_rows
 from echannel_ray.records.arrow_to_arrays import array_maker
 from echannel_ray.records.arrow_types import schema_of_record
+from echannel_ray.records.class_hints import GENERIC
 from echannel_ray.records.makers import maker_of
 from echannel_ray.records.sources import Block, array_of, tuples_of, values_of_many, values_of_one
-from echannel_ray.records.writing import writer_of
+from echannel_ray.records.writer import writer_of
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.columns import record_of_arrow
+from echannel_ray.schemas.column_types import record_of_arrow
 from echannel_ray.schemas.extension import lossless
-from echannel_ray.schemas.schema import Format, Record
-from echannel_ray.schemas.texts import type_text
+from echannel_ray.schemas.schema import Format, RecordType
+from echannel_ray.schemas.type_texts import type_text
 
 
-class Columns(Protocol):
+class BatchMaker(Protocol):
     """What makes batches of one kind."""
 
     def of_payloads(self, format: Format, payloads: Sequence[Block]) -> Any:  # noqa: A002
@@ -33,7 +33,7 @@ class Columns(Protocol):
         """One batch of a block of records."""
 
 
-def columns_of(target: Any, record: Record, kind: str) -> Columns:
+def columns_of(target: Any, record: RecordType, kind: str) -> BatchMaker:
     """What makes batches of the kind; `ValueError` naming the field that has no place in one."""
     if kind == "numpy":
         return NumpyColumns(target if hasattr(target, "newbyteorder") else None, record)
@@ -41,7 +41,7 @@ def columns_of(target: Any, record: Record, kind: str) -> Columns:
     return ArrowColumns(target if is_schema else None, record)
 
 
-def _check_fit(source: Record, target: Record) -> None:
+def _check_fit(source: RecordType, target: RecordType) -> None:
     """`ValueError` where not every record of the source is one of the target."""
     misfit = lossless(source, target)
     if misfit is not None:
@@ -59,7 +59,7 @@ def _joined(format: Format, payloads: Sequence[Block]) -> bytes:  # noqa: A002
 class NumpyColumns:
     """Makes arrays of a dtype; of the natural layout of a schema, where none is given."""
 
-    def __init__(self, dtype: Any, record: Record) -> None:
+    def __init__(self, dtype: Any, record: RecordType) -> None:
         for field in record.fields:
             if not schema.is_fixed(field.type):
                 raise ValueError(
@@ -113,7 +113,7 @@ class NumpyColumns:
 class ArrowColumns:
     """Makes record batches of a schema; of the one that fits the records, where none is given."""
 
-    def __init__(self, pa_schema: Any, record: Record) -> None:
+    def __init__(self, pa_schema: Any, record: RecordType) -> None:
         self._record = record
         self._schema = schema_of_record(record) if pa_schema is None else pa_schema
         self._last: tuple[Format | None, Any] = (None, None)

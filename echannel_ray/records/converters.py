@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, time
 from typing import Any, Final, TypeAlias
 
-from echannel_ray.records import annotated, moments, wire
-from echannel_ray.records.annotated import GENERIC
+from echannel_ray.records import class_hints, moments, wire_types
+from echannel_ray.records.class_hints import GENERIC
 from echannel_ray.records.flat import row_of
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.extension import lossless
-from echannel_ray.schemas.texts import type_text
+from echannel_ray.schemas.type_texts import type_text
 
 Convert: TypeAlias = Callable[[Any], Any]
-Makers: TypeAlias = Callable[[schema.Record, schema.Record, Any], Convert]
+Makers: TypeAlias = Callable[[schema.RecordType, schema.RecordType, Any], Convert]
 
 _ONLY_NONE: Final = schema.Enum((("None", None),))
 _SCALARS: Final = (
@@ -38,15 +38,15 @@ def converter_of(source: schema.Type, target: schema.Type, annotation: Any, make
     if isinstance(source, schema.Union):
         return _of_union(source, target, annotation, makers)
     if isinstance(target, schema.Optional):
-        inner = converter_of(source, target.item, annotated.within(annotation, target)[0], makers)
+        inner = converter_of(source, target.item, class_hints.within(annotation, target)[0], makers)
         return _none_for_no_time(inner) if isinstance(source, schema.Timestamp | schema.Duration) else inner
     if isinstance(target, schema.Union):
         index = _best(source, target)
-        return converter_of(source, target.items[index], annotated.within(annotation, target)[index], makers)
+        return converter_of(source, target.items[index], class_hints.within(annotation, target)[index], makers)
     if isinstance(source, schema.Enum):
         return _of_enum(source, target, annotation)
-    if isinstance(source, schema.Record) and isinstance(target, schema.Record):
-        return makers(source, target, annotated.record_class(annotation))
+    if isinstance(source, schema.RecordType) and isinstance(target, schema.RecordType):
+        return makers(source, target, class_hints.record_class(annotation))
     if isinstance(source, schema.Map) and isinstance(target, schema.Map):
         return _of_map(source, target, annotation, makers)
     if isinstance(target, schema.List | schema.Array | schema.Set | schema.Tuple):
@@ -76,7 +76,7 @@ def _none_for_no_time(inner: Convert | None) -> Convert | None:
 
 
 def _of_union(source: schema.Union, target: schema.Type, annotation: Any, makers: Makers) -> Convert:
-    items = [(wire.decoder_of(item), converter_of(item, target, annotation, makers)) for item in source.items]
+    items = [(wire_types.decoder_of(item), converter_of(item, target, annotation, makers)) for item in source.items]
 
     def convert(value: Any) -> Any:
         index, raw = value
@@ -100,7 +100,7 @@ def _best(source: schema.Type, target: schema.Union) -> int:
 
 
 def _of_enum(source: schema.Enum, target: schema.Type, annotation: Any) -> Convert:
-    cls = annotated.class_of(annotation)
+    cls = class_hints.class_of(annotation)
     if isinstance(target, schema.Enum) and isinstance(cls, type) and issubclass(cls, enum.Enum):
         members = {(type(member.value), member.value): member for member in cls}
         table: dict[Any, Any] = {(type(value), value): members[type(value), value] for _, value in source.members}
@@ -118,10 +118,10 @@ def _of_enum(source: schema.Enum, target: schema.Type, annotation: Any) -> Conve
 
 
 def _of_map(source: schema.Map, target: schema.Map, annotation: Any, makers: Makers) -> Convert | None:
-    inside = annotated.within(annotation, target)
+    inside = class_hints.within(annotation, target)
     key = converter_of(source.key, target.key, inside[0], makers)
     value = converter_of(source.value, target.value, inside[1], makers)
-    cls = annotated.class_of(annotation)
+    cls = class_hints.class_of(annotation)
     if isinstance(cls, type) and issubclass(cls, defaultdict):
         make: Any = lambda items: defaultdict(None, items)  # noqa: E731
     else:
@@ -135,7 +135,7 @@ def _of_map(source: schema.Map, target: schema.Map, annotation: Any, makers: Mak
 
 def _of_items(source: schema.Type, target: Any, annotation: Any, makers: Makers) -> Convert | None:
     make = _container(target, annotation)
-    inside = annotated.within(annotation, target)
+    inside = class_hints.within(annotation, target)
     if isinstance(target, schema.Tuple):
         assert isinstance(source, schema.Tuple)
         pairs = zip(source.items, target.items, inside, strict=True)
@@ -158,7 +158,7 @@ def _of_items(source: schema.Type, target: Any, annotation: Any, makers: Makers)
 
 def _container(target: Any, annotation: Any) -> Callable[[Iterable[Any]], Any]:
     """What makes a container of the class that the annotation asks for."""
-    cls = annotated.class_of(annotation)
+    cls = class_hints.class_of(annotation)
     if cls in (tuple, frozenset, deque):
         return cls  # type: ignore[no-any-return]
     if hasattr(cls, "tobytes"):
@@ -179,12 +179,12 @@ def _arrays(target: Any) -> Callable[[Iterable[Any]], Any]:
     row = row_of(target)
     while isinstance(row, schema.Array):
         row = row.item
-    dtype = natural(schema.Record((schema.Field("item", row),)))["item"] if schema.is_fixed(row) else None
+    dtype = natural(schema.RecordType((schema.Field("item", row),)))["item"] if schema.is_fixed(row) else None
     return lambda values: np.array(list(values), dtype)
 
 
 def _of_scalar(source: schema.Type, target: schema.Type, annotation: Any) -> Convert | None:
-    cls = annotated.class_of(annotation)
+    cls = class_hints.class_of(annotation)
     if hasattr(cls, "newbyteorder") or (isinstance(cls, type) and cls.__module__ == "numpy"):
         return cls  # type: ignore[no-any-return]
     match target:

@@ -16,13 +16,13 @@ from uuid import UUID
 import msgspec
 
 from echannel_ray.formats import plain
-from echannel_ray.records import annotated, flat
-from echannel_ray.records.annotated import GENERIC
-from echannel_ray.records.scalars import Encoder, Unfit, scalar_encoder
+from echannel_ray.records import class_hints, flat
+from echannel_ray.records.class_hints import GENERIC
+from echannel_ray.records.scalars import Encoder, UnfitValue, scalar_encoder
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.members import kind_of
 
-RecordEncoders: TypeAlias = Callable[[schema.Record, Any], Encoder]
+RecordEncoders: TypeAlias = Callable[[schema.RecordType, Any], Encoder]
 
 WIRE_ENCODE: Final = msgspec.msgpack.Encoder(uuid_format="bytes").encode
 
@@ -33,17 +33,17 @@ def encoder_of(type_: schema.Type, annotation: Any, record_encoder: RecordEncode
     def nested(inner: schema.Type, its_annotation: Any) -> Encoder:
         return encoder_of(inner, its_annotation, record_encoder)
 
-    inside = annotated.within(annotation, type_)
+    inside = class_hints.within(annotation, type_)
     match type_:
-        case schema.Record():
-            return record_encoder(type_, annotated.record_class(annotation))
+        case schema.RecordType():
+            return record_encoder(type_, class_hints.record_class(annotation))
         case schema.Optional():
             return _optional(nested(type_.item, inside[0]))
         case schema.List():
             return _items(nested(type_.item, inside[0]), _is_sequence, "a list", type_.item)
         case schema.Set():
             # Generic records have lists of what has no hash.
-            is_set = _is_set if annotated.class_of(annotation) is not GENERIC else _is_set_or_list
+            is_set = _is_set if class_hints.class_of(annotation) is not GENERIC else _is_set_or_list
             return _items(nested(type_.item, inside[0]), is_set, "a set", type_.item)
         case schema.Array():
             return _array(nested(type_.item, _innermost(annotation, type_)), type_.shape)
@@ -59,7 +59,7 @@ def encoder_of(type_: schema.Type, annotation: Any, record_encoder: RecordEncode
 
 def _innermost(annotation: Any, type_: schema.Array) -> Any:
     for _ in type_.shape:
-        annotation = annotated.within(annotation, type_)[0]
+        annotation = class_hints.within(annotation, type_)[0]
     return annotation
 
 
@@ -84,7 +84,7 @@ def _items(item: Encoder, is_fine: Callable[[Any], bool], needed: str, type_: sc
         if hasattr(value, "tolist"):
             value = value.tolist()
         if not is_fine(value):
-            raise Unfit(needed, value)
+            raise UnfitValue(needed, value)
         if usual is not None and usual.issuperset(map(type, value)) and not (is_text and _has_surrogates(value)):
             return value if type(value) in (list, tuple, set, frozenset) else list(value)
         return _each(item, value)
@@ -117,7 +117,7 @@ def _each(item: Encoder, values: Any) -> list[Any]:
     try:
         for value in values:
             made.append(item(value))  # noqa: PERF401 (its length says where it stopped)
-    except Unfit as unfit:
+    except UnfitValue as unfit:
         raise unfit.inside(f"[{len(made)}]") from None
     return made
 
@@ -131,7 +131,7 @@ def _array(item: Encoder, shape: tuple[int, ...]) -> Encoder:
         if hasattr(value, "tolist"):
             value = value.tolist()
         if not _is_sequence(value) or len(value) != length:
-            raise Unfit(needed, value)
+            raise UnfitValue(needed, value)
         return _each(inner, value)
 
     return encode
@@ -140,12 +140,12 @@ def _array(item: Encoder, shape: tuple[int, ...]) -> Encoder:
 def _tuple(items: list[Encoder]) -> Encoder:
     def encode(value: Any) -> Any:
         if not _is_sequence(value) or len(value) != len(items):
-            raise Unfit(f"a tuple of {len(items)} items", value)
+            raise UnfitValue(f"a tuple of {len(items)} items", value)
         made: list[Any] = []
         try:
             for item, each in zip(items, value, strict=True):
                 made.append(item(each))
-        except Unfit as unfit:
+        except UnfitValue as unfit:
             raise unfit.inside(f"[{len(made)}]") from None
         return made
 
@@ -155,12 +155,12 @@ def _tuple(items: list[Encoder]) -> Encoder:
 def _map(key: Encoder, value: Encoder) -> Encoder:
     def encode(mapping: Any) -> Any:
         if not isinstance(mapping, Mapping):
-            raise Unfit("a dict", mapping)
+            raise UnfitValue("a dict", mapping)
         made: dict[Any, Any] = {}
         for name, each in mapping.items():
             try:
                 made[_hashable(key(name))] = value(each)
-            except Unfit as unfit:
+            except UnfitValue as unfit:
                 raise unfit.inside(f"[{name!r}]") from None
         return made
 
@@ -179,10 +179,10 @@ def _union(classes: list[Any], items: list[Encoder]) -> Encoder:
         for index in [*exact, *(i for i in range(len(items)) if i not in exact)]:
             try:
                 return index, items[index](value)
-            except Unfit:
+            except UnfitValue:
                 pass  # the next one may have a place for it
         names = ", ".join(getattr(cls, "__name__", "a record") for cls in classes)
-        raise Unfit(f"one of {names}", value)
+        raise UnfitValue(f"one of {names}", value)
 
     return encode
 
@@ -191,19 +191,19 @@ _KINDS: Final[dict[type, type]] = {
     schema.Bool: bool, schema.Int: int, schema.Float: float, schema.Complex: complex, schema.Text: str,
     schema.Bytes: bytes, schema.Timestamp: datetime, schema.Date: date, schema.Time: time, schema.Duration: timedelta,
     schema.Decimal: Decimal, schema.Uuid: UUID, schema.Array: list, schema.List: list, schema.Set: set,
-    schema.Tuple: tuple, schema.Map: dict, schema.Record: dict,
+    schema.Tuple: tuple, schema.Map: dict, schema.RecordType: dict,
 }  # fmt: skip
 
 
 def _kind(type_: schema.Type, annotation: Any) -> Any:
     """The class that values of this type mostly have."""
-    cls = annotated.class_of(annotation)
+    cls = class_hints.class_of(annotation)
     return _KINDS.get(type(type_)) if cls is GENERIC else cls
 
 
-def record_encoder(record: schema.Record, cls: Any, nested: RecordEncoders | None = None) -> Encoder:
+def record_encoder(record: schema.RecordType, cls: Any, nested: RecordEncoders | None = None) -> Encoder:
     """What makes the msgpack form of records of a class (of mappings, for `GENERIC`), checking each field."""
-    hints = annotated.hints_of(cls)
+    hints = class_hints.hints_of(cls)
     encoders = [
         (field, encoder_of(field.type, hints.get(field.name, GENERIC), nested or record_encoder))
         for field in record.fields
@@ -215,14 +215,14 @@ def record_encoder(record: schema.Record, cls: Any, nested: RecordEncoders | Non
         for (field, encode_field), value in zip(encoders, values_of(event), strict=True):
             try:
                 made.append(encode_field(value))
-            except Unfit as unfit:
+            except UnfitValue as unfit:
                 raise unfit.inside(field.name) from None
         return made
 
     return encode
 
 
-def _attributes(cls: type, record: schema.Record) -> Callable[[Any], list[Any]]:
+def _attributes(cls: type, record: schema.RecordType) -> Callable[[Any], list[Any]]:
     getters = [(name, attrgetter(name)) for name in record.names]
 
     def values(event: Any) -> list[Any]:
@@ -232,14 +232,14 @@ def _attributes(cls: type, record: schema.Record) -> Callable[[Any], list[Any]]:
                 made.append(get(event))
             except AttributeError:
                 if isinstance(event, cls):
-                    raise Unfit("set, since it has no value", None, name) from None
-                raise Unfit(f"a {cls.__qualname__}", event) from None
+                    raise UnfitValue("set, since it has no value", None, name) from None
+                raise UnfitValue(f"a {cls.__qualname__}", event) from None
         return made
 
     return values
 
 
-def _given(record: schema.Record) -> Callable[[Any], list[Any]]:
+def _given(record: schema.RecordType) -> Callable[[Any], list[Any]]:
     names = frozenset(record.names)
 
     def values(event: Any) -> list[Any]:
@@ -248,11 +248,11 @@ def _given(record: schema.Record) -> Callable[[Any], list[Any]]:
         elif getattr(getattr(event, "dtype", None), "names", None) and not event.shape:  # a record of NumPy's
             keys = event.dtype.names
         else:
-            raise Unfit("a mapping of field names to values", event)
+            raise UnfitValue("a mapping of field names to values", event)
         for key in keys:
             if key not in names:
                 needed = f"left out, since there is no such field (there are {', '.join(record.names)})"
-                raise Unfit(needed, event[key], str(key))
+                raise UnfitValue(needed, event[key], str(key))
         made = []
         for field in record.fields:
             if field.name in keys:
@@ -260,7 +260,7 @@ def _given(record: schema.Record) -> Callable[[Any], list[Any]]:
             elif field.default is not None:
                 made.append(plain.decode(field.default))
             else:
-                raise Unfit("given, since it has no default", None, field.name)
+                raise UnfitValue("given, since it has no default", None, field.name)
         return made
 
     return values
@@ -282,7 +282,7 @@ def flattened(type_: schema.Type, value: Any) -> Sequence[Any]:
             for _ in type_.shape[1:]:
                 value = [each for row in value for each in row]
             return [each for item in value for each in flattened(type_.item, item)]
-        case schema.Record():
+        case schema.RecordType():
             return [
                 each for field, item in zip(type_.fields, value, strict=True) for each in flattened(field.type, item)
             ]

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.schema import Layout, Record
+from echannel_ray.schemas.schema import Layout, RecordType
 
 _UTF_32: Final = f"utf-32-{sys.byteorder[0]}e"
 _MAX_LETTERS: Final = 1 << 22
 _NATIVE: Final = "<" if sys.byteorder == "little" else ">"
 
 
-def struct_of(layout: Layout, record: Record) -> struct.Struct | None:
+def struct_of(layout: Layout, record: RecordType) -> struct.Struct | None:
     """What packs records of this layout, or None where `struct` can't: unless the fields lie in the schema's order,
     in this machine's byte order.
     """
@@ -25,7 +25,7 @@ def struct_of(layout: Layout, record: Record) -> struct.Struct | None:
     return None if codes is None else struct.Struct(f"={codes}")
 
 
-def _codes(layout: Layout, record: Record) -> str | None:
+def _codes(layout: Layout, record: RecordType) -> str | None:
     """The record in the letters of `struct`, padding included."""
     codes = []
     end = 0
@@ -36,7 +36,7 @@ def _codes(layout: Layout, record: Record) -> str | None:
         count = math.prod(place.shape)
         if place.layout is not None:
             item = type_.item if isinstance(type_, schema.Array) else type_
-            assert isinstance(item, Record)
+            assert isinstance(item, RecordType)
             inner = _codes(place.layout, item)
             size = place.layout.itemsize
         else:
@@ -86,7 +86,7 @@ def width(type_: schema.Type) -> int:
             return 2
         case schema.Array():
             return math.prod(type_.shape) * width(type_.item)
-        case Record():
+        case RecordType():
             return sum(width(field.type) for field in type_.fields)
     return 1
 
@@ -103,7 +103,7 @@ def nester(type_: schema.Type) -> Callable[[Sequence[Any]], Any] | None:
 
     None where it is a record whose flat values are its fields.
     """
-    if isinstance(type_, Record):
+    if isinstance(type_, RecordType):
         pool: dict[str, Any] = {}
         source, is_plain = _tuple_text(type_, 0, pool)
         return None if is_plain else eval(f"lambda v: {source}", pool)
@@ -111,7 +111,7 @@ def nester(type_: schema.Type) -> Callable[[Sequence[Any]], Any] | None:
     return eval(f"lambda v: {_text(type_, 0, pool)}", pool)  # type: ignore[no-any-return]
 
 
-def _tuple_text(record: Record, start: int, pool: dict[str, Any]) -> tuple[str, bool]:
+def _tuple_text(record: RecordType, start: int, pool: dict[str, Any]) -> tuple[str, bool]:
     parts = []
     for field in record.fields:
         parts.append(_text(field.type, start, pool))
@@ -130,7 +130,7 @@ def _text(type_: schema.Type, start: int, pool: dict[str, Any]) -> str:
         case schema.Bytes(padded=True):
             pool["strip"] = _to_bytes
             return f"strip(v[{start}])"
-        case Record():
+        case RecordType():
             return _tuple_text(type_, start, pool)[0]
         case schema.Array():
             name = f"array{start}"
@@ -140,7 +140,7 @@ def _text(type_: schema.Type, start: int, pool: dict[str, Any]) -> str:
 
 
 def _item(type_: schema.Type) -> Callable[[Sequence[Any]], Any] | None:
-    if width(type_) == 1 and not isinstance(type_, schema.Text | schema.Bytes | schema.Array | Record):
+    if width(type_) == 1 and not isinstance(type_, schema.Text | schema.Bytes | schema.Array | RecordType):
         return None
     return nester(type_) or tuple
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from echannel_ray.records.writing import rows_format
+from echannel_ray.records.writer import rows_format
 from echannel_ray.schemas.schema import ARROW, Format, as_bytes, format_from
 
 _formats: dict[int, Format] = {}  # a token stands for one format for good, so nothing is ever taken out

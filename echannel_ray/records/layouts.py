@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from echannel_ray.formats import plain
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.columns import type_of_dtype
+from echannel_ray.schemas.column_types import type_of_dtype
 from echannel_ray.schemas.extension import lossless
-from echannel_ray.schemas.schema import Format, LaidOut, Layout, Record
+from echannel_ray.schemas.schema import Format, LaidOut, Layout, RecordType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,7 +64,7 @@ def dtype_of(layout: Layout) -> np.dtype[Any]:
 
 
 @functools.lru_cache(1024)
-def natural(record: Record) -> np.dtype[Any]:
+def natural(record: RecordType) -> np.dtype[Any]:
     """How C would lay out these records here: natural alignment, the machine's byte order."""
     import numpy as np
 
@@ -93,12 +93,12 @@ def _natural(type_: schema.Type) -> Any:
             return f"m8[{type_.unit}]"
         case schema.Array():
             return (_natural(type_.item), type_.shape)
-        case Record():
+        case RecordType():
             return natural(type_)
     raise ValueError(f"values of {type_} have no fixed size")
 
 
-def format_of_dtype(dtype: np.dtype[Any], record: Record) -> Format:
+def format_of_dtype(dtype: np.dtype[Any], record: RecordType) -> Format:
     """The format of records that lie as this dtype says."""
     return Format(record, schema.LAYOUT, layout_of(dtype))
 
@@ -135,7 +135,9 @@ class _Step(NamedTuple):
     items: int
 
 
-def conversion(source: Format, target: np.dtype[Any], defaults: Record | None = None) -> Callable[[Records], Records]:
+def conversion(
+    source: Format, target: np.dtype[Any], defaults: RecordType | None = None
+) -> Callable[[Records], Records]:
     """What makes records of `target` of records in the format `source`; those of the same layout stay what they are.
 
     A field that the source does not have gets its default by the schema `defaults`, else zero. `ValueError` where a
@@ -145,7 +147,9 @@ def conversion(source: Format, target: np.dtype[Any], defaults: Record | None = 
 
 
 @functools.lru_cache(1024)
-def _conversion(source: np.dtype[Any], target: np.dtype[Any], defaults: Record | None) -> Callable[[Records], Records]:
+def _conversion(
+    source: np.dtype[Any], target: np.dtype[Any], defaults: RecordType | None
+) -> Callable[[Records], Records]:
     import numpy as np
 
     if layout_of(source) == layout_of(target):
@@ -290,7 +294,7 @@ def _merged(run: list[_Step]) -> list[_Step]:
     return run
 
 
-def _copier(step: _Step, defaults: Record | None) -> Callable[[Any, Any], None]:
+def _copier(step: _Step, defaults: RecordType | None) -> Callable[[Any, Any], None]:
     if step.source.names is not None:
         inner = _conversion(step.source, step.target, _inside(step.path, defaults))
 
@@ -307,14 +311,14 @@ def _copier(step: _Step, defaults: Record | None) -> Callable[[Any, Any], None]:
     return copy
 
 
-def _inside(path: str, defaults: Record | None) -> Record | None:
+def _inside(path: str, defaults: RecordType | None) -> RecordType | None:
     """What the defaults say of the records of an array."""
     type_: Any = defaults
     for name in path.split(".") if defaults is not None else ():
         field = type_.field(name)
         type_ = field.type if field is not None else None
         type_ = type_.item if isinstance(type_, schema.Array) else type_
-        if not isinstance(type_, Record):
+        if not isinstance(type_, RecordType):
             return None
     return type_  # type: ignore[no-any-return]
 
@@ -334,7 +338,7 @@ def _copy_times(step: _Step, places: Any, values: Any) -> None:
     places[...] = converted
 
 
-def _fill(blank: Any, source: np.dtype[Any], defaults: Record | None) -> bool:
+def _fill(blank: Any, source: np.dtype[Any], defaults: RecordType | None) -> bool:
     """Put the defaults of what the source lacks into a record of the target; whether there are any."""
     is_filled = False
     for field in defaults.fields if defaults is not None else ():
@@ -344,7 +348,7 @@ def _fill(blank: Any, source: np.dtype[Any], defaults: Record | None) -> bool:
                 _assign(place, plain.decode(field.default))
                 is_filled = True
         elif place.dtype.names is not None and not place.shape:
-            assert isinstance(field.type, Record)
+            assert isinstance(field.type, RecordType)
             is_filled |= _fill(place, source[field.name], field.type)
     return is_filled
 

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from echannel_ray.formats import plain
-from echannel_ray.records import annotated, wire
-from echannel_ray.records.annotated import GENERIC
+from echannel_ray.records import class_hints, wire_types
+from echannel_ray.records.class_hints import GENERIC
 from echannel_ray.records.converters import Convert, converter_of
 from echannel_ray.records.encoders import WIRE_ENCODE, encoder_of, record_encoder
 from echannel_ray.records.generic import Record
@@ -28,14 +28,14 @@ Default: TypeAlias = Callable[[], Any]
 _put: Final = object.__setattr__
 
 
-def maker_of(source: schema.Record, target: schema.Record, cls: Any) -> Convert:
+def maker_of(source: schema.RecordType, target: schema.RecordType, cls: Any) -> Convert:
     """What makes a record of class `cls` (a `Record` for `GENERIC`) of the tuple of a source's values.
 
     `ValueError` where a field that the target requires does not come, or is of a type that does not fit.
     """
     names: dict[str, Any] = {}
     values: dict[str, str] = {}  # an expression for each field
-    hints = annotated.hints_of(cls)
+    hints = class_hints.hints_of(cls)
     given_names: list[str] = []  # those that are not the class's own defaults
     for field in target.fields:
         given = source.field(field.name)
@@ -175,7 +175,7 @@ def _written_default(field: schema.Field, annotation: Any) -> Default:
     assert field.default is not None
     value = encoder_of(field.type, GENERIC, record_encoder)(plain.decode(field.default))
     payload = WIRE_ENCODE(value)
-    decode = wire.decoder_of(field.type)
+    decode = wire_types.decoder_of(field.type)
     convert = converter_of(field.type, field.type, annotation, maker_of)
     # Each time another: it may be a list.
     return lambda: decode(payload) if convert is None else convert(decode(payload))

@@ -1,6 +1,6 @@
 """Single values as they travel: each checked against its type, and made of what msgpack (or a layout) has.
 
-An encoder takes one value, and raises `Unfit` where its type has no place for it.
+An encoder takes one value, and raises `UnfitValue` where its type has no place for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_DEPTH: Final = 100
 _FLOATS: Final = {16: struct.Struct("<e"), 32: struct.Struct("<f")}  # native ones make infinities of what is too large
 
 
-class Unfit(Exception):
+class UnfitValue(Exception):
     """A value that its field has no place for: what is needed, what there was, and where inside."""
 
     def __init__(self, needed: str, value: Any, path: str = "") -> None:
@@ -31,10 +31,10 @@ class Unfit(Exception):
         self.value = value
         self.path = path
 
-    def inside(self, path: str) -> Unfit:
+    def inside(self, path: str) -> UnfitValue:
         """The same misfit, seen from further out."""
         dot = "." if self.path and self.path[0] != "[" else ""
-        return Unfit(self.needed, self.value, f"{path}{dot}{self.path}")
+        return UnfitValue(self.needed, self.value, f"{path}{dot}{self.path}")
 
 
 def scalar_encoder(type_: schema.Type) -> Encoder:
@@ -73,7 +73,7 @@ def scalar_encoder(type_: schema.Type) -> Encoder:
 def _instance(cls: type, needed: str, but_not: type | tuple[type, ...] = ()) -> Encoder:
     def encode(value: Any) -> Any:
         if not isinstance(value, cls) or isinstance(value, but_not):
-            raise Unfit(needed, value)
+            raise UnfitValue(needed, value)
         return value
 
     return encode
@@ -84,7 +84,7 @@ def _uuid(value: Any) -> uuid.UUID:
     try:
         return uuid.UUID(str(value)) if isinstance(value, str | uuid.UUID) else uuid.UUID(bytes=value)
     except (TypeError, ValueError, AttributeError):
-        raise Unfit("a UUID", value) from None
+        raise UnfitValue("a UUID", value) from None
 
 
 def _bool(value: Any) -> bool:
@@ -92,7 +92,7 @@ def _bool(value: Any) -> bool:
         return value
     if getattr(getattr(value, "dtype", None), "kind", "") == "b" and not getattr(value, "shape", ()):
         return bool(value)
-    raise Unfit("a bool", value)
+    raise UnfitValue("a bool", value)
 
 
 def _int(low: int, high: int, name: str) -> Encoder:
@@ -101,9 +101,9 @@ def _int(low: int, high: int, name: str) -> Encoder:
             # Not an enum's member, unless it is a number itself; NumPy's whole numbers too.
             number = int(value.__index__())
         except (AttributeError, TypeError):
-            raise Unfit(f"an int ({name})", value) from None
+            raise UnfitValue(f"an int ({name})", value) from None
         if not low <= number <= high:
-            raise Unfit(f"an int within the range of {name}", value)
+            raise UnfitValue(f"an int within the range of {name}", value)
         return number
 
     return encode
@@ -114,14 +114,14 @@ def _float(narrow: struct.Struct | None) -> Encoder:
         if isinstance(value, str | bytes | bytearray) or not (
             hasattr(type(value), "__float__") or hasattr(type(value), "__index__")
         ):
-            raise Unfit("a float", value)
+            raise UnfitValue("a float", value)
         try:
             number = float(value)
             return number if narrow is None else float(narrow.unpack(narrow.pack(number))[0])
         except (TypeError, ValueError):
-            raise Unfit("a float", value) from None
+            raise UnfitValue("a float", value) from None
         except OverflowError:
-            raise Unfit("a float within the range of its bits", value) from None
+            raise UnfitValue("a float within the range of its bits", value) from None
 
     return encode
 
@@ -129,24 +129,24 @@ def _float(narrow: struct.Struct | None) -> Encoder:
 def _complex(value: Any) -> tuple[float, float]:
     try:
         if isinstance(value, str):
-            raise Unfit("a complex number", value)
+            raise UnfitValue("a complex number", value)
         number = complex(value)
     except (TypeError, ValueError, OverflowError):
-        raise Unfit("a complex number", value) from None
+        raise UnfitValue("a complex number", value) from None
     return number.real, number.imag
 
 
 def _text(chars: int | None) -> Encoder:
     def encode(value: Any) -> str:
         if not isinstance(value, str):
-            raise Unfit("a str", value)
+            raise UnfitValue("a str", value)
         text = str.__str__(value)  # of a subclass too
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise Unfit("a str without lone surrogates, which Unicode has no place for", value) from None
+            raise UnfitValue("a str without lone surrogates, which Unicode has no place for", value) from None
         if chars is not None and len(text) > chars:
-            raise Unfit(f"a str of at most {chars} characters", value)
+            raise UnfitValue(f"a str of at most {chars} characters", value)
         return text
 
     return encode
@@ -158,11 +158,11 @@ def _bytes(type_: schema.Bytes) -> Encoder:
     def encode(value: Any) -> bytes:
         if not isinstance(value, bytes | bytearray | memoryview):
             if getattr(getattr(value, "dtype", None), "kind", "") != "V":  # np.void, of a dtype's raw bytes
-                raise Unfit("bytes", value)
+                raise UnfitValue("bytes", value)
             value = value.tobytes()
         data = bytes(value)
         if size is not None and (len(data) > size or (len(data) < size and not type_.padded)):
-            raise Unfit(f"bytes, {'at most' if type_.padded else 'exactly'} {size} of them", value)
+            raise UnfitValue(f"bytes, {'at most' if type_.padded else 'exactly'} {size} of them", value)
         return data
 
     return encode
@@ -170,11 +170,11 @@ def _bytes(type_: schema.Bytes) -> Encoder:
 
 def _any_moment(value: Any) -> Any:
     if not isinstance(value, datetime):
-        raise Unfit("a datetime", value)
+        raise UnfitValue("a datetime", value)
     if type(value) is not datetime:
         # What pandas makes of one has nanoseconds.
         if getattr(value, "nanosecond", 0):
-            raise Unfit("a datetime without nanoseconds", value)
+            raise UnfitValue("a datetime without nanoseconds", value)
         value = datetime.combine(value.date(), value.timetz())
     offset = value.utcoffset()
     if offset is None:
@@ -193,7 +193,7 @@ def _moment(type_: schema.Timestamp) -> Encoder:
         if kind == "M":
             return _numpy_count(value, f"M8[{type_.unit}]")
         if not isinstance(value, datetime) or (value.utcoffset() is None) is bool(type_.zone):
-            raise Unfit(needed, value)
+            raise UnfitValue(needed, value)
         try:
             nanoseconds = getattr(value, "nanosecond", 0)  # pandas
             if nanoseconds and type_.unit == "ns":
@@ -202,7 +202,7 @@ def _moment(type_: schema.Timestamp) -> Encoder:
                 raise ValueError(f"a whole number of {type_.unit}")
             return moments.since_epoch(value if type_.zone else value.replace(tzinfo=None), type_)
         except ValueError as error:
-            raise Unfit(f"{needed}, {error}", value) from None
+            raise UnfitValue(f"{needed}, {error}", value) from None
 
     return encode
 
@@ -212,14 +212,14 @@ def _duration(unit: str) -> Encoder:
         if getattr(getattr(value, "dtype", None), "kind", "") == "m":
             return _numpy_count(value, f"m8[{unit}]")
         if not isinstance(value, timedelta):
-            raise Unfit("a timedelta", value)
+            raise UnfitValue("a timedelta", value)
         try:
             nanoseconds = getattr(value, "nanoseconds", 0)  # pandas
             if nanoseconds and unit != "ns":
                 raise ValueError(f"a whole number of {unit}")
             return moments.count_of(value, unit) + nanoseconds
         except ValueError as error:
-            raise Unfit(f"a timedelta, {error}", value) from None
+            raise UnfitValue(f"a timedelta, {error}", value) from None
 
     return encode
 
@@ -232,7 +232,7 @@ def _numpy_count(value: Any, code: str) -> int:
     except OverflowError:  # NumPy 2.5 does not let them wrap around
         is_same = False
     if not is_same:
-        raise Unfit(f"a whole number within the range of {code}", value)
+        raise UnfitValue(f"a whole number within the range of {code}", value)
     return int(converted.astype("i8"))
 
 
@@ -247,7 +247,7 @@ def _enum(type_: schema.Enum) -> Encoder:
                 return raw
         except TypeError:  # what can't be hashed
             pass
-        raise Unfit(needed, value)
+        raise UnfitValue(needed, value)
 
     return encode
 
@@ -257,15 +257,15 @@ def _decimal(type_: schema.Decimal) -> Encoder:
 
     def encode(value: Any) -> Decimal:
         if not isinstance(value, Decimal):
-            raise Unfit("a Decimal", value)
+            raise UnfitValue("a Decimal", value)
         if precision is not None or scale is not None:
             _, digits, exponent = value.as_tuple()
             if not isinstance(exponent, int):
-                raise Unfit("a finite Decimal", value)
+                raise UnfitValue("a finite Decimal", value)
             if scale is not None and -exponent > scale and any(digits[exponent + scale :]):
-                raise Unfit(f"a Decimal of at most {scale} decimal places", value)
+                raise UnfitValue(f"a Decimal of at most {scale} decimal places", value)
             if precision is not None and value and value.adjusted() + 1 > precision - (scale or 0):
-                raise Unfit(f"a Decimal of at most {precision} digits, {scale or 0} of them decimal places", value)
+                raise UnfitValue(f"a Decimal of at most {precision} digits, {scale or 0} of them decimal places", value)
         return value
 
     return encode
@@ -286,4 +286,4 @@ def _anything(value: Any, depth: int = 0) -> Any:
             return [_anything(each, depth + 1) for each in value]
         if isinstance(value, dict) and all(type(key) in (str, int, bool, float, bytes) for key in value):
             return {_anything(key): _anything(each, depth + 1) for key, each in value.items()}
-    raise Unfit("plain data (None, numbers, text, bytes, lists and dicts)", value)
+    raise UnfitValue("plain data (None, numbers, text, bytes, lists and dicts)", value)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeAlias
 
-from echannel_ray.records import flat, layouts, wire
+from echannel_ray.records import flat, layouts, wire_types
 from echannel_ray.records.arrow import read_batch
 from echannel_ray.records.arrow_rows import rows_of
 from echannel_ray.schemas import schema
@@ -20,7 +20,7 @@ ReadMany: TypeAlias = Callable[[Block, int], Iterable[Any]]
 def values_of_one(format: Format) -> ReadOne:  # noqa: A002
     """What reads one record by itself."""
     if format.encoding == schema.MSGPACK:
-        return wire.decoder_of(format.record)
+        return wire_types.decoder_of(format.record)
     if format.encoding == schema.LAYOUT:
         native, packed = _native(format)
         nest = flat.nester(format.record)

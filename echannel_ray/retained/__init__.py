@@ -1,1 +1,1 @@
-"""Retained channels at work: who publishes into logs, who reads them, and the keeper that has them."""
+"""Retained channels at work: who publishes into logs, who reads them, and the log host that has them."""

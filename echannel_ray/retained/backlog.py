@@ -10,8 +10,8 @@ import msgspec
 
 from echannel_ray.core.kinds import token_of, wire_kind
 from echannel_ray.logs.entries import NewEntry
-from echannel_ray.retained import calls
-from echannel_ray.runtime.deliveries import PendingDelivery
+from echannel_ray.retained import log_calls
+from echannel_ray.runtime.pending_deliveries import PendingDelivery
 
 FULL_BYTES: Final = 128 << 10
 _FULL_EVENTS: Final = 1024
@@ -30,9 +30,11 @@ class Sent:
         self.events = sum(entry.count for entry in entries)
         self.size_bytes = size_bytes
         self.slices: list[bytes] = []
-        if len(entries) == 1 and len(entries[0].data) > calls.MAX_ENTRY_BYTES:
+        if len(entries) == 1 and len(entries[0].data) > log_calls.MAX_ENTRY_BYTES:
             data = entries[0].data
-            self.slices = [data[at : at + calls.MAX_CALL_BYTES] for at in range(0, len(data), calls.MAX_CALL_BYTES)]
+            self.slices = [
+                data[at : at + log_calls.MAX_CALL_BYTES] for at in range(0, len(data), log_calls.MAX_CALL_BYTES)
+            ]
             entries = [entries[0]._replace(data=b"")]
         self.entries = entries
         self.delivery: PendingDelivery | None = None
@@ -150,7 +152,7 @@ class Backlog:
         return [sent for sent in done if sent.delivery is not None]
 
     def send_again(self) -> None:
-        """There is another keeper, which may have some of it; or another log, which has nothing of ours."""
+        """There is another log host, which may have some of it; or another log, which has nothing of ours."""
         for sent in self.sent:
             sent.is_under_way = False
         self._under_way = 0

@@ -1,7 +1,7 @@
 """What a log holds, published again for those who consume it behind modulators: these work beside the log.
 
-When its keeper dies, the next one goes on where all consumers are known to have what was published (see `Progress`), so
-that they lose nothing, and may get again what they had last.
+When its log host dies, the next one goes on where all consumers are known to have what was published (see `Progress`),
+so that they lose nothing, and may get again what they had last.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, TypeAlias
 from typing_extensions import override
 
 from echannel_ray import errors
-from echannel_ray.core.messages import REPLAY, KeptLog, Membership
+from echannel_ray.core.messages import REPLAY, Membership, OpenedLog
 from echannel_ray.logs.entries import Entry
 from echannel_ray.logs.store import Store
 from echannel_ray.retained.log_feed import LOOK_SECONDS, LogFeed
 from echannel_ray.retained.progress import Progress, is_progress
 from echannel_ray.retained.replay import Replay
-from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.local_source import NOTHING
 from echannel_ray.runtime.outlet import Encoded
+from echannel_ray.runtime.pending_deliveries import PendingDelivery
 from echannel_ray.runtime.publisher import Publisher
 
-Settled: TypeAlias = Callable[[str, int, int, list[tuple[str, str]]], None]
+Resolved: TypeAlias = Callable[[str, int, int, list[tuple[str, str]]], None]
 
 
 class DerivedFeed(LogFeed):
@@ -34,15 +34,15 @@ class DerivedFeed(LogFeed):
         self,
         store: Store,
         publisher: Publisher,
-        kept: KeptLog,
+        opened_log: OpenedLog,
         told: Callable[[Membership, bool], None],
-        settled: Settled,
+        resolved: Resolved,
     ) -> None:
-        """`told` is called with each membership, and whether the channel was deleted; for `settled` see `derives`."""
+        """`told` is called with each membership, and whether the channel was deleted; for `resolved` see `derives`."""
         super().__init__(store, publisher)
-        self.log = kept
+        self.log = opened_log
         self._told = told
-        self._settled = settled
+        self._resolved = resolved
         self._progress = Progress(self._sink, store)
         self._replays: set[str] = set()
         self._delivered: set[tuple[str, int]] = set()  # producers, and their numbers: who waits for the event
@@ -106,13 +106,13 @@ class DerivedFeed(LogFeed):
                 self._store.wait(end, LOOK_SECONDS)
             else:
                 self._progress.end()
-                self._settle_rest([])
+                self._resolve_rest([])
                 self._at = end
 
     @override
     def _tell_missing(self, first: int, stop: int, why: str) -> errors.EventsMissing:
         missing = super()._tell_missing(first, stop, why)
-        self._settle_rest([("modulators", str(missing))])
+        self._resolve_rest([("modulators", str(missing))])
         return missing
 
     @override
@@ -130,19 +130,19 @@ class DerivedFeed(LogFeed):
 
         def done() -> None:
             handled, failures = delivery.outcomes()
-            self._settled(*key, handled, failures)
+            self._resolved(*key, handled, failures)
 
         with self._sink.lock:
             delivery.when_done(done)
 
-    def _settle_rest(self, failures: list[tuple[str, str]]) -> None:
+    def _resolve_rest(self, failures: list[tuple[str, str]]) -> None:
         """What was delivered, and modulators do not get after all: whoever waits for that must not wait for good."""
         while self._delivered:
-            self._settled(*self._delivered.pop(), 0, failures)
+            self._resolved(*self._delivered.pop(), 0, failures)
 
     def derives(self, producer: str, last: int) -> bool:
-        """An event is about to be logged, and somebody waits for it: whether modulators will get it, and `settled` will
-        be called when what they emit was handled.
+        """An event is about to be logged, and somebody waits for it: whether modulators will get it, and `resolved`
+        will be called when what they emit was handled.
         """
         if not self._sink.has_branches:
             return False

@@ -9,17 +9,17 @@ import msgspec
 
 from echannel_ray.core.kinds import BLOCK, PLAIN, RECORD, Block, typed
 from echannel_ray.formats.packs import MalformedPack, PackBody
-from echannel_ray.formats.sealed import ORDINARY, Decoding
+from echannel_ray.formats.sealed_events import ORDINARY, Decoding
 from echannel_ray.logs.entries import FILE, Entry
 from echannel_ray.runtime.trouble import PECULIAR, undecodable
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 
 _payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
-class Part(NamedTuple):
+class EntryPart(NamedTuple):
     """Events `start` to `stop - 1` of an entry, as an inbox takes them."""
 
     entry: Entry
@@ -29,7 +29,7 @@ class Part(NamedTuple):
     events: Any
 
 
-def decoded(entry: Entry, start: int, stop: int, endpoint: Endpoint) -> Part:
+def decoded(entry: Entry, start: int, stop: int, endpoint: ProcessEndpoint) -> EntryPart:
     """Those of an entry's events that lie between two offsets. What can't be read is `Undecodable`."""
     try:
         kind, events = events_of(entry, start, stop, endpoint.decoding)
@@ -37,7 +37,7 @@ def decoded(entry: Entry, start: int, stop: int, endpoint: Endpoint) -> Part:
         kind, events = PLAIN, undecodable(error, stop - start)
     if kind == PLAIN and not PECULIAR.isdisjoint(map(type, events)):
         endpoint.peculiar_seen = True
-    return Part(entry, start, stop, kind, events)
+    return EntryPart(entry, start, stop, kind, events)
 
 
 def events_of(entry: Entry, start: int, stop: int, decoding: Decoding = ORDINARY) -> tuple[int, Any]:

@@ -10,7 +10,7 @@ import msgspec
 
 from echannel_ray import errors
 from echannel_ray.core.kinds import BLOCK, typed
-from echannel_ray.core.messages import KeptLog, Membership
+from echannel_ray.core.messages import Membership, OpenedLog
 from echannel_ray.core.streams import RETENTION
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.logs.entries import Entry, Missing
@@ -22,7 +22,7 @@ from echannel_ray.runtime.consumer_sink import ConsumerSink
 from echannel_ray.runtime.local_source import NOTHING
 from echannel_ray.runtime.outlet import Encoded
 from echannel_ray.runtime.publisher import Publisher
-from echannel_ray.runtime.typed import open_more
+from echannel_ray.runtime.record_codec import open_more
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
 class LogFeed:
     """What all of these have in common: a producer, and a thread that reads the log and publishes by it."""
 
-    log: KeptLog | None = None
+    log: OpenedLog | None = None
 
     def __init__(self, store: Store, publisher: Publisher) -> None:
         assert isinstance(publisher.sink, ConsumerSink)

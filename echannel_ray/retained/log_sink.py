@@ -4,8 +4,8 @@ Rules:
 
 * Events are gathered while something is under way to the log, and leave together when that is answered, or when they
   are enough: so the load itself decides how many go together, and one by itself leaves at once.
-* What is not known to be logged is kept, and sent again to the log's next keeper; the log leaves out what it has.
-* A keeper that can't log, since its disk is full say, is asked again now and then; meanwhile the window fills up, and
+* What is not known to be logged is kept, and sent again to the next log host; the log leaves out what it has.
+* A log host that can't log, since its disk is full say, is asked again now and then; meanwhile the window fills up, and
   the overflow policy decides.
 """
 
@@ -24,14 +24,14 @@ from echannel_ray.core.kinds import BUFFERS
 from echannel_ray.core.messages import LogAddress, Membership, OpenLog
 from echannel_ray.core.windows import DROP_LONGEST_WAITING, LOG, REFUSE, WAIT, Blocker, holds_up, on_full
 from echannel_ray.formats.events import OVERHEAD_BYTES
-from echannel_ray.retained import calls
+from echannel_ray.retained import log_calls
 from echannel_ray.retained.backlog import Backlog, Sent
 from echannel_ray.runtime.calls import Call, Nobody
-from echannel_ray.runtime.crew import Errand
-from echannel_ray.runtime.deliveries import Failure, PendingDelivery
+from echannel_ray.runtime.crew import Job
+from echannel_ray.runtime.deadlines import deadline_of
 from echannel_ray.runtime.outlet import Encoded, joined
+from echannel_ray.runtime.pending_deliveries import Failure, PendingDelivery
 from echannel_ray.runtime.sink import Sink
-from echannel_ray.runtime.waiting import deadline_of
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.publisher import Publisher
@@ -112,7 +112,7 @@ class LogSink(Sink):
         """A delivery of the event that has just been added."""
         self._backlog.leave()
         delivery = self.endpoint.new_delivery()
-        here = [each for each in self.endpoint.mailboxes.on(self.channel) if each.supply.reads_logs and not each.group]
+        here = [each for each in self.endpoint.inboxes.on(self.channel) if each.supply.reads_logs and not each.group]
         delivery.expect(1, here)
         self._backlog.sent[-1].delivery = delivery
         return delivery
@@ -207,10 +207,10 @@ class LogSink(Sink):
             for number, data in enumerate(sent.slices):
                 begin(
                     *where,
-                    calls.Slice(*log, sent.last, number, data),
+                    log_calls.Slice(*log, sent.last, number, data),
                     _ignore,
                 )
-            message = calls.Append(
+            message = log_calls.Append(
                 *log, sent.after, sent.last, sent.entries, sent.delivery is not None, len(sent.slices)
             )
             begin(*where, message, partial(self._answered, address, sent.last))
@@ -221,18 +221,18 @@ class LogSink(Sink):
         except Nobody:
             answer = None
         except errors.EChannelError as error:
-            answer = calls.Unlogged(str(error))
+            answer = log_calls.Unlogged(str(error))
         delivered: list[Sent] = []
         with self.lock:
             if self._address not in (address, None) or last <= self._backlog.logged:
-                return  # it was sent again, to another keeper, or has come with another
-            if isinstance(answer, calls.Appended):
+                return  # it was sent again, to another log host, or has come with another
+            if isinstance(answer, log_calls.Appended):
                 delivered = self._backlog.logged_up_to(answer.last)
                 self._failure = ""
                 if self._backlog.is_due:
                     self._backlog.leave()
                 self.endpoint.room.notify_all()
-            elif isinstance(answer, calls.Unlogged):
+            elif isinstance(answer, log_calls.Unlogged):
                 self._failure = answer.reason
                 self._look_for_log(_ASK_AGAIN_SECONDS)
             else:
@@ -250,7 +250,7 @@ class LogSink(Sink):
         self._is_looking = True
         endpoint = self.endpoint
         if not pause_seconds:
-            endpoint.crew.submit(Errand(self._find_log))
+            endpoint.crew.submit(Job(self._find_log))
             return
 
         def find() -> None:
@@ -279,7 +279,7 @@ class LogSink(Sink):
     # ---- deliveries ----
 
     def _await(self, address: LogAddress, sent: Sent) -> None:
-        message = calls.Await(self.channel, address.log, self.publisher.name, sent.last)
+        message = log_calls.Await(self.channel, address.log, self.publisher.name, sent.last)
         delivery = sent.delivery
         assert delivery is not None
         self._awaited.add(delivery)
@@ -290,11 +290,11 @@ class LogSink(Sink):
                 answer = call.result()
             except (Nobody, errors.EChannelError):
                 answer = None
-            if isinstance(answer, calls.Outcomes):
+            if isinstance(answer, log_calls.DeliveryOutcomes):
                 failures = [Failure(*each) for each in answer.failures]
                 delivery.answered(answer.handled, failures)
             else:
-                self.endpoint.crew.submit(Errand(self._give_up, delivery))
+                self.endpoint.crew.submit(Job(self._give_up, delivery))
 
         try:
             self.endpoint.calls.begin(address.node, address.endpoint, message, answered)
@@ -333,7 +333,7 @@ class LogSink(Sink):
             self.stream.deleted = True
             self.publisher.cut_off()
             self.endpoint.room.notify_all()
-            self.endpoint.crew.submit(Errand(self._fail_deliveries))
+            self.endpoint.crew.submit(Job(self._fail_deliveries))
             return
         here = [each for each in membership.logs if each.node == self.endpoint.node]
         if self._address is not None and here and self._address not in here:

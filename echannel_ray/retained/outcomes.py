@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from echannel_ray.retained import calls
+from echannel_ray.retained import log_calls
 from echannel_ray.runtime.calls import Answer
 
 Member: TypeAlias = tuple[int, int]  # (endpoint, subscription)
-LET_GO: Final = b"\0"  # the outcome where a consumer has left, and need not answer
+RELEASED: Final = b"\0"  # the outcome where a consumer has left, and need not answer
 DERIVED: Final = "\0derived"  # as a consumer: all who consume the event behind modulators (no group has such a name)
 _KEPT_SECONDS: Final = 10.0  # for which an outcome is kept for who asks again
 
@@ -50,7 +50,11 @@ class Outcomes:
         """The producer wants to know, as soon as all have."""
         delivered = self._delivered.get((producer, last))
         if delivered is None:  # a predecessor logged it, and knew who would have to answer
-            answer(calls.Outcomes(0, [("the log", "its keeper was restarted, and does not know who has handled it")]))
+            answer(
+                log_calls.DeliveryOutcomes(
+                    0, [("the log", "its keeper was restarted, and does not know who has handled it")]
+                )
+            )
             return
         delivered.asked = answer
         self._tell(delivered)
@@ -61,14 +65,14 @@ class Outcomes:
         self._awaited.pop(delivered.offset, None)
         delivered.ended_at = delivered.ended_at or time.time()
         if delivered.asked is not None:
-            delivered.asked(calls.Outcomes(delivered.handled, delivered.failures))
+            delivered.asked(log_calls.DeliveryOutcomes(delivered.handled, delivered.failures))
             delivered.asked = None
 
     def awaited(self, start: int, stop: int) -> list[int]:
         """The offsets between these two that somebody waits for."""
         return [offset for offset in self._awaited if start <= offset < stop]
 
-    def settle(self, member: Member, group: str | None, outcome: bytes, start: int, stop: int) -> None:
+    def resolve(self, member: Member, group: str | None, outcome: bytes, start: int, stop: int) -> None:
         """A member, for itself or its group, has done with the events between two offsets, one way or another."""
         who = consumer(member, group)
         for offset in self.awaited(start, stop):
@@ -77,12 +81,12 @@ class Outcomes:
                 delivered.waiting.discard(who)
                 if not outcome:
                     delivered.handled += 1
-                elif outcome != LET_GO:
+                elif outcome != RELEASED:
                     name = f"{member[0]:016x}.{member[1]}"
                     delivered.failures.append((name, outcome.decode("utf-8", "replace")))
                 self._tell(delivered)
 
-    def settle_derived(self, producer: str, last: int, handled: int, failures: Iterable[tuple[str, str]]) -> None:
+    def resolve_derived(self, producer: str, last: int, handled: int, failures: Iterable[tuple[str, str]]) -> None:
         """What modulators have made of an event was handled."""
         delivered = self._delivered.get((producer, last))
         if delivered is not None and DERIVED in delivered.waiting:

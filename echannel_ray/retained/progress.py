@@ -1,4 +1,4 @@
-"""How far the consumers of what is derived from a log have come: where a keeper goes on whose predecessor died."""
+"""How far the consumers of what is derived from a log have come: where a log host goes on whose predecessor died."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from echannel_ray.runtime.draining import Drain
+from echannel_ray.runtime.drain import Drain
 
 if TYPE_CHECKING:
     from echannel_ray.logs.store import Store
@@ -19,7 +19,7 @@ _LOOK_SECONDS: Final = 0.05
 # Nothing is published for so long at most, until modulators have seen all that was. They are not flushed for this: what
 # they keep to themselves to make something of it is lost with the process in any case.
 _CALM_SECONDS: Final = 0.2
-_RETURN_SECONDS: Final = 10.0  # for which a new keeper expects the consumers that its predecessor had
+_RETURN_SECONDS: Final = 10.0  # for which a new log host expects the consumers that its predecessor had
 
 
 def is_progress(group: str) -> bool:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from echannel_ray import errors
 from echannel_ray.core.messages import GetMembership, LogAddress
 from echannel_ray.logs.entries import Entry, Missing
-from echannel_ray.retained import calls
+from echannel_ray.retained import log_calls
 from echannel_ray.runtime.calls import Nobody
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 
-# Where a log's keeper is being restarted.
+# Where a log host is being restarted.
 _PATIENCE_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.1
 
@@ -23,7 +23,7 @@ _PAUSE_SECONDS: Final = 0.1
 class RemoteLogs:
     """One per channel and whoever reads so; any thread may use it."""
 
-    def __init__(self, endpoint: Endpoint, channel: str, incarnation: int) -> None:
+    def __init__(self, endpoint: ProcessEndpoint, channel: str, incarnation: int) -> None:
         self._endpoint = endpoint
         self._channel = channel
         self._incarnation = incarnation
@@ -36,18 +36,18 @@ class RemoteLogs:
         return found
 
     def ask(self, log: str, question: Any) -> Any:
-        """Ask the keeper of a log; while it is being restarted, its successor. `Missing` where there is none."""
+        """Ask the log host; while it is being restarted, its successor. `Missing` where there is none."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         start = getattr(question, "start", 0)
         while True:
             address = next((each for each in self.addresses() if each.log == log), None)
             if address is not None:
                 answer = self._answer(address, question)
-                if isinstance(answer, calls.Gone):
+                if isinstance(answer, log_calls.Gone):
                     raise Missing(log, start, answer.first)
-                if isinstance(answer, calls.Unlogged):
+                if isinstance(answer, log_calls.Unlogged):
                     raise errors.EChannelError(f"log {log} of channel {self._channel!r} can't be read: {answer.reason}")
-                if answer is not None and not isinstance(answer, calls.OtherLog):
+                if answer is not None and not isinstance(answer, log_calls.OtherLog):
                     return answer
             if time.monotonic() > deadline or self._closing.wait(_PAUSE_SECONDS):
                 raise Missing(log, start, None)
@@ -60,21 +60,21 @@ class RemoteLogs:
 
     def extent(self, log: str) -> tuple[int, int]:
         """The offsets of its first event and behind its last one."""
-        extent = self.ask(log, calls.Look(self._channel, log))
+        extent = self.ask(log, log_calls.Look(self._channel, log))
         return extent.first, extent.next
 
     def entries(self, log: str, start: int, stop: int, max_bytes: int) -> list[Entry]:
         """As `Store.read`."""
-        fetched = self.ask(log, calls.Read(self._channel, log, start, stop, max_bytes))
+        fetched = self.ask(log, log_calls.ReadRange(self._channel, log, start, stop, max_bytes))
         if not fetched.slices:
             return list(fetched.entries)
         (about,) = fetched.entries
         parts = [
-            self.ask(log, calls.FetchSlice(self._channel, log, about.first, number * calls.MAX_CALL_BYTES)).data
+            self.ask(log, log_calls.FetchSlice(self._channel, log, about.first, number * log_calls.MAX_CALL_BYTES)).data
             for number in range(fetched.slices)
         ]
-        return [calls.with_data(about, b"".join(parts))]
+        return [log_calls.with_data(about, b"".join(parts))]
 
     def close(self) -> None:
-        """Whoever waits for a keeper that is away is let go."""
+        """Whoever waits for a log host that is away is let go."""
         self._closing.set()

@@ -24,7 +24,7 @@ from echannel_ray.runtime.publisher import Publisher
 
 
 class Replay(LogFeed):
-    """One per log and replay; only its keeper knows of it."""
+    """One per log and replay; only its log host knows of it."""
 
     def __init__(self, store: Store, publisher: Publisher, start: str) -> None:
         super().__init__(store, publisher)

@@ -21,12 +21,12 @@ from echannel_ray.core.messages import Derived, ModulatorGone
 from echannel_ray.core.streams import BY_MODULATOR, BY_TIMER
 from echannel_ray.core.windows import holds_up, plain_have_room
 from echannel_ray.formats.events import OVERHEAD_BYTES, decode, encode
-from echannel_ray.runtime.crew import TICK_SECONDS, Errand
-from echannel_ray.runtime.deliveries import Emission
+from echannel_ray.runtime.crew import TICK_SECONDS, Job
 from echannel_ray.runtime.local_source import NOTHING
 from echannel_ray.runtime.outlet import SMALL_BYTES, Encoded, Outlet, joined
-from echannel_ray.runtime.typed import objects_of, split
-from echannel_ray.runtime.weighing import Savings
+from echannel_ray.runtime.pending_deliveries import Emission
+from echannel_ray.runtime.record_codec import objects_of, split
+from echannel_ray.runtime.weights import Savings
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Chunk:
 
 
 class Host:
-    """Where a modulator runs; see `inline` and `isolated`."""
+    """Where a modulator runs; see `inline_host` and `isolated_host`."""
 
     queues = False  # whether it overrides `dequeue`
 
@@ -111,7 +111,7 @@ class Host:
         """Work on what waits, or have it worked on. Without any lock."""
         raise NotImplementedError
 
-    def settle(self, deadline: float | None) -> bool:
+    def quiesce(self, deadline: float | None) -> bool:
         """Return when all that has been fed is worked on, and what was held back is emitted. False when that was not so
         by the deadline. Without any lock.
         """
@@ -184,7 +184,7 @@ class Branch:
             if outlet.backlog_bytes + chunk.size_bytes <= outlet.stream.window_bytes:
                 break
             each.dropped = len(each)
-            self.let_go(each)
+            self.release(each)
             each.size_bytes = 0
         if waiting:
             self.feed(chunk)
@@ -209,9 +209,9 @@ class Branch:
         else:
             entries = 1 if wire_kind(chunk.kind) == BLOCK else len(chunk)
             self.savings.seen.add(chunk.size_bytes - OVERHEAD_BYTES * entries)
-        self.let_go(chunk)
+        self.release(chunk)
 
-    def let_go(self, chunk: Chunk) -> None:
+    def release(self, chunk: Chunk) -> None:
         """Nobody waits any more for the modulator to see it."""
         self.outlet.backlog_bytes -= chunk.size_bytes
         if chunk.emission is not None:
@@ -372,17 +372,17 @@ class Branch:
         if host is not None:
             host.advance()
 
-    def settle(self, deadline: float | None = None) -> bool:
+    def quiesce(self, deadline: float | None = None) -> bool:
         """Return when all that was fed has gone out, and what was held back too; its children after it."""
         host = self.host
-        if host is not None and not host.settle(deadline):
+        if host is not None and not host.quiesce(deadline):
             return False
         with self.endpoint.lock:
             while self.outlet.held and not (self.endpoint.closed or self.endpoint.broken):
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
                 self.endpoint.room.wait(_LOOK_AGAIN_SECONDS)
-        return all(child.settle(deadline) for child in self.children)
+        return all(child.quiesce(deadline) for child in self.children)
 
     # ---- failing; without the endpoint's lock ----
 
@@ -430,11 +430,11 @@ class Branch:
             host, self.host = self.host, None
             self.error = error
             while self.pending:
-                self.let_go(self.pending.popleft())
+                self.release(self.pending.popleft())
         self.tell(error)
         if host is not None:
             # Not here: this may be the host's own thread.
-            endpoint.crew.submit(Errand(host.close))
+            endpoint.crew.submit(Job(host.close))
         self.say_gone()
 
     def say_gone(self) -> None:

@@ -13,12 +13,12 @@ from echannel_ray.core.messages import REPLAY, Consumer, Derived, Membership
 from echannel_ray.core.windows import DROP_LONGEST_WAITING, DROP_THIS, MODULATOR
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.runtime.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk, Host
-from echannel_ray.runtime.deliveries import PendingDelivery
-from echannel_ray.runtime.inline import InlineHost
-from echannel_ray.runtime.isolated import IsolatedHost
+from echannel_ray.runtime.inline_host import InlineHost
+from echannel_ray.runtime.isolated_host import IsolatedHost
 from echannel_ray.runtime.local_source import NOTHING
+from echannel_ray.runtime.modulator_refusals import refused
 from echannel_ray.runtime.outlet import Encoded, Outlet
-from echannel_ray.runtime.refusing import refused
+from echannel_ray.runtime.pending_deliveries import PendingDelivery
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.consumer_sink import ConsumerSink
@@ -120,11 +120,11 @@ class Branches:
             self._endpoint.fed.pop(branch, None)
             branch.advance()
 
-    def settle(self, deadline: float | None = None) -> bool:
+    def quiesce(self, deadline: float | None = None) -> bool:
         """Return when modulators have done with all that was published; False when they had not by the deadline.
         Without the endpoint's lock.
         """
-        return all(branch.settle(deadline) for branch in self._first)
+        return all(branch.quiesce(deadline) for branch in self._first)
 
     # ---- modulators; without the endpoint's lock, under the installer's ----
 
@@ -244,11 +244,11 @@ class Branches:
     # ---- consumers; under the endpoint's lock ----
 
     def moves(self, membership: Membership) -> bool:
-        """Whether a consumer goes over to another pair: then all that was published has to go out before."""
+        """Whether a consumer goes over to another handler version: then all that was published has to go out before."""
         before = self._whereabouts()
         for consumer in membership.consumers:
             known = before.get((consumer.endpoint, consumer.subscription))
-            if known is not None and known != (consumer.derived, consumer.turn):
+            if known is not None and known != (consumer.derived, consumer.handler_version):
                 return True
         return False
 
@@ -257,7 +257,7 @@ class Branches:
         for key, outlet in self._outlets().items():
             for each, recipient in outlet.stream.recipients.items():
                 if not recipient.is_leaving:
-                    places[each] = (key, recipient.consumer.turn)
+                    places[each] = (key, recipient.consumer.handler_version)
             for local in outlet.local:
                 places[self._endpoint.id, local.inbox.number] = (key, local.version)
         return places
@@ -270,27 +270,27 @@ class Branches:
         """The consumers have changed."""
         outlets = self._outlets()
         wanted: dict[str, list[Consumer]] = {key: [] for key in outlets}
-        after: dict[str, dict[tuple[int, int], tuple[int, int]]] = {key: {} for key in outlets}
+        cutover_points: dict[str, dict[tuple[int, int], tuple[int, int]]] = {key: {} for key in outlets}
         before = self._whereabouts()
         for consumer in () if deleted else membership.consumers:
             if consumer.derived not in wanted:
                 continue
             wanted[consumer.derived].append(consumer)
             each = (consumer.endpoint, consumer.subscription)
-            former, _ = before.get(each, (consumer.derived, 0))
-            if former != consumer.derived and former in outlets:
-                trace = self._endpoint.core.trace_of(outlets[former].stream, *each)
-                if trace is not None:
-                    after[consumer.derived][each] = trace
+            key_before, _ = before.get(each, (consumer.derived, 0))
+            if key_before != consumer.derived and key_before in outlets:
+                cutover_point = self._endpoint.core.cutover_point_of(outlets[key_before].stream, *each)
+                if cutover_point is not None:
+                    cutover_points[consumer.derived][each] = cutover_point
         for key, outlet in outlets.items():
-            outlet.apply(version, wanted[key], deleted, after[key])
+            outlet.apply(version, wanted[key], deleted, cutover_points[key])
 
     def ended(self, membership: Membership) -> list[Host]:
         """Take out what is derived no more; the hosts are to be closed without the lock."""
         present = {derived.key for derived in membership.derived} if not membership.deleted else set()
         hosts = []
         if self._by_key.keys() - present:
-            self._endpoint.teller.look_at_producer(self._publisher)  # what they have counted goes with them
+            self._endpoint.metrics_reporter.look_at_producer(self._publisher)  # what they have counted goes with them
         for key, branch in [*self._by_key.items()]:
             if key not in present:
                 del self._by_key[key]
@@ -304,7 +304,7 @@ class Branches:
         self._endpoint.held_up.pop(branch.outlet.stream.number, None)
         branch.outlet.held.clear()
         while branch.pending:
-            branch.let_go(branch.pending.popleft())
+            branch.release(branch.pending.popleft())
         self._endpoint.core.close_stream(branch.outlet.stream)
         host, branch.host = branch.host, None
         return [host] if host is not None else []

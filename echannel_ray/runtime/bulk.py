@@ -8,7 +8,7 @@ from echannel_ray.core.windows import holds_up, refuses
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.runtime.branch import Chunk
 from echannel_ray.runtime.local_source import NOTHING
-from echannel_ray.runtime.typed import BLOCK_BYTES, Data
+from echannel_ray.runtime.record_codec import BLOCK_BYTES, Data
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.consumer_sink import ConsumerSink
@@ -40,7 +40,7 @@ def publish_block(sink: ConsumerSink, kind: int, data: Data, count: int) -> bool
         if has_room:
             sink.endpoint.outgoing.write()
             if borrows:
-                sink.branches.settle()  # before the caller changes what is still his
+                sink.branches.quiesce()  # before the caller changes what is still his
             elif sink.has_branches:
                 sink.branches.advance()
             return True

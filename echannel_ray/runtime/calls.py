@@ -24,11 +24,11 @@ import msgspec
 
 from echannel_ray import errors
 from echannel_ray.core import frames
-from echannel_ray.runtime.crew import Errand, Waiter
-from echannel_ray.runtime.waiting import deadline_of
+from echannel_ray.runtime.crew import Job, Waiter
+from echannel_ray.runtime.deadlines import deadline_of
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Call(Waiter):
 class Calls:
     """The calls of one endpoint to others, and those that it serves."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: ProcessEndpoint) -> None:
         self._endpoint = endpoint
         self._numbers = itertools.count(1)
         self._open: dict[int, Call] = {}
@@ -240,7 +240,7 @@ class Calls:
         """End calls to a process that has died or left; under the endpoint's lock."""
         for call in [*self._open.values()]:
             if call.endpoint == endpoint:
-                self._endpoint.crew.submit(Errand(self._end, call.number, None, Nobody()))
+                self._endpoint.crew.submit(Job(self._end, call.number, None, Nobody()))
 
     def fail(self, error: errors.EChannelError) -> None:
         """End all calls: no answer will come any more. Without the endpoint's lock."""
@@ -258,7 +258,7 @@ class Calls:
             if type(message) in self._at_once:
                 self._serve(message, caller, partial(self._reply, caller))
                 return
-            self._endpoint.crew.submit(Errand(self._serve, message, caller, partial(self._reply, caller)))
+            self._endpoint.crew.submit(Job(self._serve, message, caller, partial(self._reply, caller)))
 
     def _serve(self, message: Message, caller: Caller, answer: Answer) -> None:
         try:

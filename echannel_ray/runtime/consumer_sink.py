@@ -18,14 +18,14 @@ from echannel_ray.runtime.branch import Chunk
 from echannel_ray.runtime.branches import Branches
 from echannel_ray.runtime.bulk import publish_block
 from echannel_ray.runtime.crew import TICK_SECONDS
-from echannel_ray.runtime.deliveries import PendingDelivery
-from echannel_ray.runtime.draining import Drain
-from echannel_ray.runtime.granting import Grants, Info
+from echannel_ray.runtime.drain import Drain
+from echannel_ray.runtime.grants import Grants, Info
 from echannel_ray.runtime.outlet import SMALL_BYTES, Encoded, Outlet
+from echannel_ray.runtime.pending_deliveries import PendingDelivery
 from echannel_ray.runtime.sink import Sink
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.inline import InlineHost
+    from echannel_ray.runtime.inline_host import InlineHost
     from echannel_ray.runtime.publisher import Publisher
 
 _LEAST_ARMED_BYTES = 1024 + OVERHEAD_BYTES

@@ -1,4 +1,4 @@
-"""Copies of shared objects at modulators, as `sharing` sees them: holders, that are told of each newer version.
+"""Copies of shared objects at modulators, as `shared_copies` sees them: holders, that are told of each newer version.
 
 A copy changes between two calls of its modulator only. While the modulator waits for somebody else (it publishes, or
 calls a service), whoever publishes is not kept waiting for it: it will have changed before the next call.
@@ -20,12 +20,12 @@ from typing_extensions import override
 from echannel_ray.core.messages import SharedRef, Shipment
 from echannel_ray.formats.by_value import class_named
 from echannel_ray.modulation.modulator import Modulator
-from echannel_ray.runtime.sharing import Holder, Sharing
+from echannel_ray.runtime.shared_copies import Holder, Sharing
 
 if TYPE_CHECKING:
     from echannel_ray.runtime.ecode_host import EcodeHost
-    from echannel_ray.runtime.inline import InlineHost
-    from echannel_ray.runtime.isolated import IsolatedHost
+    from echannel_ray.runtime.inline_host import InlineHost
+    from echannel_ray.runtime.isolated_host import IsolatedHost
 
 ALL_VERSIONS = 1 << 62
 
@@ -174,7 +174,7 @@ class CopyInProgram(Holder):
         self._host.update(update)
 
 
-class _Unpickler(pickle.Unpickler):
+class _CopyUnpickler(pickle.Unpickler):
     def __init__(self, shipment: Shipment, copies: list[CopyInProcess]) -> None:
         super().__init__(io.BytesIO(shipment.code))
         self._copies = copies
@@ -221,4 +221,4 @@ def _class_named(module: str, name: str) -> type | None:
 
 def unpickled(shipment: Shipment, copies: list[CopyInProcess]) -> Any:
     """What was shipped, a class and a modulator, with these copies in the places of its shared objects."""
-    return _Unpickler(shipment, copies).load()
+    return _CopyUnpickler(shipment, copies).load()

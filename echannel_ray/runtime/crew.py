@@ -36,13 +36,13 @@ _NEVER = float("inf")
 
 
 class Runnable(Protocol):
-    """Something with handlers to run: a mailbox."""
+    """Something with handlers to run: an inbox."""
 
     def run(self) -> None:
         """Run until there is nothing left."""
 
 
-class Errand:
+class Job:
     """A call to be made by a thread of the crew: of a user's function, where the caller must not be kept."""
 
     __slots__ = ("_arguments", "_call")
@@ -56,7 +56,7 @@ class Errand:
         self._call(*self._arguments)
 
 
-class Link(Protocol):
+class CrewLink(Protocol):
     """The link that a crew reads."""
 
     def read(self, timeout_seconds: float | None) -> bool:
@@ -123,7 +123,7 @@ def _run(runnable: Runnable) -> None:
 class Crew:
     """The threads of one endpoint."""
 
-    def __init__(self, name: str, link: Link) -> None:
+    def __init__(self, name: str, link: CrewLink) -> None:
         self._name = name
         self._link = link
         self._mutex = threading.Lock()
@@ -350,7 +350,7 @@ class Crew:
         self._wake()
 
     def depart_at(self, due_at: float) -> None:
-        """Have `Link.depart` called at this time, or at an earlier one that was asked for."""
+        """Have `CrewLink.depart` called at this time, or at an earlier one that was asked for."""
         if due_at < self._departs_at:
             self._departs_at = due_at
             if due_at < self._wakes_at:

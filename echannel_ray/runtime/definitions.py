@@ -9,11 +9,11 @@ from echannel_ray.core.messages import Definition, OpenChannel
 from echannel_ray.records import known
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 
 
 def open_channel(
-    endpoint: Endpoint,
+    endpoint: ProcessEndpoint,
     name: str,
     *,
     declared: dict[str, Any] | None = None,
@@ -28,7 +28,7 @@ def open_channel(
     return keep_definition(endpoint, endpoint.requests.ask(request))
 
 
-def keep_definition(endpoint: Endpoint, definition: Definition) -> Definition:
+def keep_definition(endpoint: ProcessEndpoint, definition: Definition) -> Definition:
     """Keep a definition at hand for registrations, and its formats for events."""
     endpoint.definitions[definition.channel] = definition
     known.learn_all(definition.formats)

@@ -14,20 +14,20 @@ from echannel_ray import errors
 from echannel_ray.core.kinds import BLOCK, RECORD, token_of, typed, wire_kind
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.programs.code import Code
-from echannel_ray.programs.compiling import quick_switches
+from echannel_ray.programs.compiler import quick_switches
 from echannel_ray.programs.engine import Engine, Trapped
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.program import Program, Trap, Type
 from echannel_ray.records import known
 from echannel_ray.records.generic import as_record
-from echannel_ray.records.writing import Writer, writer_of
+from echannel_ray.records.writer import Writer, writer_of
 from echannel_ray.runtime.branch import Branch, Chunk, Host
 from echannel_ray.runtime.copies import CopyInProgram
-from echannel_ray.runtime.crew import Errand
+from echannel_ray.runtime.crew import Job
 from echannel_ray.runtime.local_source import NOTHING
+from echannel_ray.runtime.modulator_refusals import refused
 from echannel_ray.runtime.outlet import joined
-from echannel_ray.runtime.refusing import refused
-from echannel_ray.runtime.typed import RecordEncoder, objects_of, open_more
+from echannel_ray.runtime.record_codec import RecordEncoder, objects_of, open_more
 from echannel_ray.schemas import schema, types
 from echannel_ray.schemas.extension import lossless
 
@@ -110,12 +110,12 @@ class EcodeHost(Host):
                 raise self._refused(f"its field {field.name!r} is of another type here: {reason}")
 
     @property
-    def input_record(self) -> schema.Record:
+    def input_record(self) -> schema.RecordType:
         """The record that the program's events are."""
         return self._code.record
 
     @property
-    def output_record(self) -> schema.Record | None:
+    def output_record(self) -> schema.RecordType | None:
         """The record that the program makes; None where it only filters."""
         return self._code.output
 
@@ -333,7 +333,7 @@ class EcodeHost(Host):
     # ---- the rest of a host ----
 
     @override
-    def settle(self, deadline: float | None) -> bool:
+    def quiesce(self, deadline: float | None) -> bool:
         mutex = self._branch.mutex
         if not mutex.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
             return False
@@ -375,7 +375,7 @@ class EcodeHost(Host):
                 self._branch.mutex.release()
         if self._has_work():
             # Not here: this may be the thread that reads the link.
-            self._endpoint.crew.submit(Errand(self.advance))
+            self._endpoint.crew.submit(Job(self.advance))
 
     def params_changed(self) -> None:
         """Give the engines new values of the parameters; under the mutex."""

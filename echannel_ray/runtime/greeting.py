@@ -12,12 +12,12 @@ from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 
 _GREETING_SECONDS: Final = 5.0
 
 
-def greet(connection: Connection, namespace: str, endpoint: Endpoint) -> Connection:
+def greet(connection: Connection, namespace: str, endpoint: ProcessEndpoint) -> Connection:
     """The connection, once the other side has let us in."""
     hello = wire.Hello(namespace, endpoint.node, endpoint.id, os.getpid())
     connection.send((frames.frame(frames.HELLO, wire.encode(hello)),))

@@ -51,7 +51,7 @@ class Listener(Protocol):
         """Stop listening."""
 
 
-class Owner(Protocol):
+class HubOwner(Protocol):
     """Whom the hub tells what happens; called on the hub's thread, so it must not block."""
 
     def endpoint_attached(self, hello: wire.Hello) -> None:
@@ -104,7 +104,7 @@ class HubLink:
 class Hub:
     """The thread of one concentrator that moves frames between its links."""
 
-    def __init__(self, namespace: str, node: int, incarnation: int, relay: Relay, owner: Owner) -> None:
+    def __init__(self, namespace: str, node: int, incarnation: int, relay: Relay, owner: HubOwner) -> None:
         self.namespace = namespace
         self.node = node
         self.incarnation = incarnation

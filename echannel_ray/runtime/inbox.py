@@ -28,8 +28,8 @@ from echannel_ray.runtime.timers import Timer
 from echannel_ray.runtime.trouble import PECULIAR, describe, error_of, undecodable
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
-    from echannel_ray.runtime.typed import RecordReader
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
+    from echannel_ray.runtime.record_codec import RecordReader
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Inbox:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: ProcessEndpoint,
         number: int,
         channel: str,
         group: str | None,

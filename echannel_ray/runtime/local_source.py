@@ -9,12 +9,12 @@ from echannel_ray.core.arrivals import AS_GIVEN, Arrival, Reports, Source
 from echannel_ray.core.kinds import Block, token_of
 from echannel_ray.core.windows import DROP_THIS, LOCAL, holds_up, on_full
 from echannel_ray.formats.events import decode
-from echannel_ray.runtime.crew import Errand
+from echannel_ray.runtime.crew import Job
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.deliveries import PendingDelivery
     from echannel_ray.runtime.inbox import Inbox
     from echannel_ray.runtime.outlet import Outlet
+    from echannel_ray.runtime.pending_deliveries import PendingDelivery
 
 NOTHING: Any = object()  # where there is no object, only its bytes
 
@@ -74,7 +74,7 @@ class LocalSource:
         inbox.counters.arrived -= 1
         if item.delivery:
             # Not here: that takes the endpoint's lock.
-            inbox.endpoint.crew.submit(Errand(self._tell, item.delivery, None, False))
+            inbox.endpoint.crew.submit(Job(self._tell, item.delivery, None, False))
         return True
 
     def drop_newest(self, sequence: int) -> None:

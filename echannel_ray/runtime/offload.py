@@ -25,10 +25,10 @@ async def in_thread(action: Callable[[], T], undo: Callable[[T], Any] | None = N
         except BaseException as error:
             _tell(loop, _fail, future, error)
             return
-        if not _tell(loop, settle, result) and undo is not None:
+        if not _tell(loop, resolve, result) and undo is not None:
             undo(result)
 
-    def settle(result: T) -> None:
+    def resolve(result: T) -> None:
         if not future.cancelled():
             future.set_result(result)
         elif undo is not None:

@@ -10,19 +10,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.core.chunking import Large
 from echannel_ray.core.frames import CHUNK_BYTES
 from echannel_ray.core.kinds import BUFFERS, NOTICE, PICKLED
 from echannel_ray.core.lags import lag_of_groups
+from echannel_ray.core.large_events import Large
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.streams import SenderStream
 from echannel_ray.core.windows import Blocker, blockers
 from echannel_ray.formats.events import OVERHEAD_BYTES
-from echannel_ray.runtime.deliveries import PendingDelivery
 from echannel_ray.runtime.local_source import LocalSource, hand_over, hand_over_block
+from echannel_ray.runtime.pending_deliveries import PendingDelivery
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 
 MAX_EVENT_BYTES = (2 << 30) + (1 << 20)  # 2 GiB, and what serialising adds
 # Above this an event takes the long way.
@@ -35,7 +35,7 @@ class Outlet:
     """One stream of this process, and its consumers here and elsewhere. All under the endpoint's lock."""
 
     def __init__(
-        self, endpoint: Endpoint, stream: SenderStream, producer: str, encode: Callable[[Any], Encoded]
+        self, endpoint: ProcessEndpoint, stream: SenderStream, producer: str, encode: Callable[[Any], Encoded]
     ) -> None:
         self.endpoint = endpoint
         self.core = endpoint.core
@@ -121,7 +121,7 @@ class Outlet:
         else:
             go()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """A large event has left."""
         while self.held and not self.stream.chunks:
             size, go = self.held.popleft()
@@ -179,8 +179,8 @@ class Outlet:
         endpoint = self.endpoint
         began = time.monotonic()
         reached = self.core.deliver(delivery.awaited, self.stream, sequence, began)
-        grouped = [endpoint.mailboxes.get(r.subscription) for r in reached if r.endpoint == endpoint.id]
-        own = [*(each.inbox for each in self.local), *(mailbox for mailbox in grouped if mailbox is not None)]
+        grouped = [endpoint.inboxes.get(r.subscription) for r in reached if r.endpoint == endpoint.id]
+        own = [*(each.inbox for each in self.local), *(inbox for inbox in grouped if inbox is not None)]
         delivery.expect(accepted, own)
         endpoint.outgoing.sent(began)
 
@@ -207,27 +207,27 @@ class Outlet:
         version: tuple[int, int],
         consumers: Iterable[Consumer],
         deleted: bool,
-        after: Mapping[tuple[int, int], tuple[int, int]],
+        cutover_points: Mapping[tuple[int, int], tuple[int, int]],
     ) -> None:
         """The consumers have changed."""
         mine = self.endpoint.id
-        mailboxes = self.endpoint.mailboxes
+        inboxes = self.endpoint.inboxes
         remote = []
         local = []
         for consumer in consumers:
             if consumer.endpoint != mine or consumer.group is not None:
                 remote.append(consumer)
-            elif consumer.subscription in mailboxes:
-                local.append(LocalSource(self.name, mailboxes[consumer.subscription], consumer.turn))
+            elif consumer.subscription in inboxes:
+                local.append(LocalSource(self.name, inboxes[consumer.subscription], consumer.handler_version))
         self.local = tuple(local)
         self.stream.has_local_consumers = bool(local)
-        self.core.members_changed(self.stream, version, remote, deleted, after)
+        self.core.members_changed(self.stream, version, remote, deleted, cutover_points)
 
     def counters(self) -> dict[str, Any]:
         """What has gone out here so far."""
         stream = self.stream
         if stream.gather is not None:
-            stream.gather.settle()
+            stream.gather.end_run()
         # Each had an overhead in its mark, but for those in blocks, which have one together.
         overheads = stream.next_sequence - 1 - stream.skipped - stream.records_in_blocks + stream.blocks
         return {

@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from echannel_ray import errors
 from echannel_ray.core.lags import ends_of, stream_name
-from echannel_ray.core.messages import KeptLog, Membership, UnregisterProducer
+from echannel_ray.core.messages import Membership, OpenedLog, UnregisterProducer
 from echannel_ray.core.packing import Packing
 from echannel_ray.core.streams import NEVER
 from echannel_ray.core.windows import Blocker
 from echannel_ray.formats.events import encode
 from echannel_ray.runtime.consumer_sink import ConsumerSink
-from echannel_ray.runtime.deliveries import PendingDelivery
+from echannel_ray.runtime.deadlines import deadline_of
 from echannel_ray.runtime.outlet import Encoded
+from echannel_ray.runtime.pending_deliveries import PendingDelivery
 from echannel_ray.runtime.room import Room
 from echannel_ray.runtime.sink import Sink
-from echannel_ray.runtime.waiting import deadline_of
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
-    from echannel_ray.runtime.typed import RecordEncoder
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
+    from echannel_ray.runtime.record_codec import RecordEncoder
 
 
 class Origin(Protocol):
     """What publishes by a producer of its own what a log holds: it follows who consumes, and counts otherwise."""
 
     @property
-    def log(self) -> KeptLog | None:
+    def log(self) -> OpenedLog | None:
         """The log that the producer stands for in its channel's books; None where it is in no books."""
 
     def foresee(self, membership: Membership) -> None:
@@ -53,7 +53,7 @@ class Publisher:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: ProcessEndpoint,
         channel: str,
         incarnation: int,
         overflow: str,
@@ -230,7 +230,7 @@ class Publisher:
         self.stream.limit_bytes = NEVER
 
     def forget(self) -> None:
-        """In the child of a fork: see `Endpoint.forget`."""
+        """In the child of a fork: see `ProcessEndpoint.forget`."""
         self.sink.lock = self.endpoint.lock
         self.cut_off()
 
@@ -242,8 +242,8 @@ class Publisher:
             self.sink.absorb()
             endpoint.flush_all()
             totals = self.counters()
-            endpoint.teller.look_at_producer(self)
-            endpoint.teller.forget(self)
+            endpoint.metrics_reporter.look_at_producer(self)
+            endpoint.metrics_reporter.forget(self)
             endpoint.core.close_stream(self.stream)
             self.sink.leave()
             endpoint.publishers.pop(self.stream.number, None)
@@ -266,7 +266,7 @@ class Publisher:
         return self.origin is None or self.origin.log is not None
 
     @property
-    def log(self) -> KeptLog | None:
+    def log(self) -> OpenedLog | None:
         """The log that it publishes the events of, where that is kept here."""
         return None if self.origin is None else self.origin.log
 

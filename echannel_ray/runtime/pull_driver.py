@@ -18,11 +18,11 @@ from echannel_ray.errors import ChannelDeleted, Closed, ModulatorFailed
 from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.runtime.crew import Waiter
+from echannel_ray.runtime.deadlines import deadline_of
 from echannel_ray.runtime.driver import Driver
 from echannel_ray.runtime.inbox import UNSAMPLED, Inbox, PeriodDue, Trouble
 from echannel_ray.runtime.message import Gap, Message
 from echannel_ray.runtime.trouble import unreadable
-from echannel_ray.runtime.waiting import deadline_of
 
 
 class Ended(Exception):

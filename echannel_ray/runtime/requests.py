@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.core import frames
 from echannel_ray.runtime.calls import Call
-from echannel_ray.runtime.waiting import deadline_of
+from echannel_ray.runtime.deadlines import deadline_of
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.endpoint import Endpoint
+    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 
 
 class Requests:
     """The requests of one endpoint to managers, as its calls have them."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: ProcessEndpoint) -> None:
         self._endpoint = endpoint
 
     def ask(self, message: object, timeout_seconds: float | None = None, what: str = "the answer") -> Any:

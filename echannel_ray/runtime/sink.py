@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from echannel_ray.core.messages import Membership
     from echannel_ray.core.windows import Blocker
     from echannel_ray.runtime.branch import Branch
-    from echannel_ray.runtime.deliveries import PendingDelivery
     from echannel_ray.runtime.outlet import Encoded, Outlet
+    from echannel_ray.runtime.pending_deliveries import PendingDelivery
     from echannel_ray.runtime.publisher import Publisher
 
 

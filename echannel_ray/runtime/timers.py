@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from echannel_ray.runtime.crew import Crew, Errand
+from echannel_ray.runtime.crew import Crew, Job
 
 
 class Timer:
@@ -54,7 +54,7 @@ class Timers:
                 there_was = timer.pending = True
                 # What was missed is not made up for.
                 timer.due_at = max(timer.due_at + timer.period_seconds, now)
-                self._crew.submit(Errand(self._make, timer))
+                self._crew.submit(Job(self._make, timer))
         return there_was
 
     def _make(self, timer: Timer) -> None:

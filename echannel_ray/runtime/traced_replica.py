@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from echannel_ray.formats.traced import Traced
+from echannel_ray.formats.trace_context import Traced
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.modulation.replica import Replica
 from echannel_ray.modulation.services import Services

@@ -35,7 +35,7 @@ class Area:
         self._map.close()
 
 
-class Progress:
+class ProgressPage:
     """A page that the sandbox writes: which item it has begun, and how much it has done otherwise. It may lie."""
 
     def __init__(self) -> None:

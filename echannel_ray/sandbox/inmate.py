@@ -19,9 +19,9 @@ from echannel_ray.modulation.replica import Replica
 from echannel_ray.modulation.services import Services
 from echannel_ray.sandbox import lockdown
 from echannel_ray.sandbox.area import AREA_BYTES, map_area, map_progress, read_apart
-from echannel_ray.sandbox.batches import explain, read_batch
-from echannel_ray.sandbox.calls import Calls, Link, text_of
+from echannel_ray.sandbox.batch_reader import explain, read_batch
 from echannel_ray.sandbox.classes import Classes, CodeUnpickler
+from echannel_ray.sandbox.emissions import SCALARS, Data, Holdings, describe, encode
 from echannel_ray.sandbox.messages import (
     MAX_CALL_BYTES,
     MAX_PERIOD_SECONDS,
@@ -29,21 +29,21 @@ from echannel_ray.sandbox.messages import (
     MIN_PERIOD_SECONDS,
     Batch,
     Dequeue,
-    Done,
     Downward,
-    Failed,
     Flush,
     Install,
+    InstallDone,
+    InstallFailed,
     Outcome,
     Ready,
     Restart,
     Start,
     Unavailable,
-    Update,
     Updated,
+    UpdateShared,
 )
-from echannel_ray.sandbox.outputs import SCALARS, Data, Holdings, describe, encode
 from echannel_ray.sandbox.port import Port
+from echannel_ray.sandbox.sandbox_calls import SandboxCalls, SandboxLink, text_of
 
 _METHODS: Final = ("enqueue", "dequeue", "period", "flush", "key")
 
@@ -74,7 +74,7 @@ class Inmate:
         self._progress = progress  # [the item that was begun last, what was done besides]
         self._max_memory_bytes = max_memory_bytes
         self._classes = Classes()
-        self._calls = Calls(port.ask)
+        self._calls = SandboxCalls(port.ask)
         self._holdings = Holdings()
         self._given: set[int] = set()  # ids of the events of this batch
         self._shared: dict[int, tuple[int, dict[str, Any]]] = {}
@@ -105,7 +105,7 @@ class Inmate:
             self._dequeue(message)
         elif isinstance(message, Flush):
             self._attempt(message.number, lambda replica: replica.flush())
-        elif isinstance(message, Update):
+        elif isinstance(message, UpdateShared):
             self._update(message)
         elif isinstance(message, Install):
             self._install(message)
@@ -129,9 +129,11 @@ class Inmate:
             if period is not None:
                 period = self._period = min(max(MIN_PERIOD_SECONDS, float(period)), MAX_PERIOD_SECONDS)
                 self._due = time.monotonic() + period
-            done = Done(self._replica.queues, period, key, [each for each in _METHODS if overrides(modulator, each)])
+            done = InstallDone(
+                self._replica.queues, period, key, [each for each in _METHODS if overrides(modulator, each)]
+            )
         except BaseException as error:
-            self._port.send(Failed(explain(error, self._max_memory_bytes)))
+            self._port.send(InstallFailed(explain(error, self._max_memory_bytes)))
             return
         self._port.send(done)
 
@@ -145,7 +147,7 @@ class Inmate:
         # A modulator and its replica refer to each other, as do an error and the frames that it has passed: without
         # this the memory of the old one would count against the new one.
         gc.collect()
-        unpickler = _Unpickler(self._installed.code, self._copy)
+        unpickler = _InmateUnpickler(self._installed.code, self._copy)
         _, modulator = unpickler.load()
         self._classes.plant(unpickler.made)
         if not isinstance(modulator, Modulator):
@@ -159,7 +161,7 @@ class Inmate:
     def _copy(self, index: int, cls: Any) -> Any:
         if index not in self._copies:
             version, fields = self._shared[index]
-            self._copies[index] = cls._echannel_copy(version, fields, Link(self._calls, index))
+            self._copies[index] = cls._echannel_copy(version, fields, SandboxLink(self._calls, index))
         return self._copies[index]
 
     def _restart(self) -> None:
@@ -168,7 +170,7 @@ class Inmate:
         except BaseException as error:
             self._port.send(self._failure(0, -1, [], error))
 
-    def _update(self, message: Update) -> None:
+    def _update(self, message: UpdateShared) -> None:
         fields = plain.decode(message.fields)
         self._shared[message.index] = (message.version, fields)
         copy = self._copies.get(message.index)
@@ -300,7 +302,7 @@ class Inmate:
         return outcome
 
 
-class _Unpickler(CodeUnpickler):
+class _InmateUnpickler(CodeUnpickler):
     def __init__(self, code: bytes, copy: Any) -> None:
         super().__init__(code)
         self._copy = copy

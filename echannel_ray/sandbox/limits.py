@@ -48,7 +48,7 @@ class ServiceFailed(EChannelError):
 
 
 @dataclass(frozen=True)
-class Installed:
+class InstalledModulator:
     """What a sandbox says of the modulator that it has installed; nothing of it is more than a claim."""
 
     queues: bool
@@ -57,7 +57,7 @@ class Installed:
     overrides: frozenset[str]
 
 
-class Owner(Protocol):
+class SandboxOwner(Protocol):
     """Told of what happens in its sandbox, on the warden's thread: it must not block.
 
     Outputs are (kind, payload) each, as in packs; of an event that was given, the payload is the one that was given.

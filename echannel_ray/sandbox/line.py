@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from echannel_ray.sandbox.messages import MAX_ANSWER_BYTES, Downward, Frames, Upward, frame, read_up
+from echannel_ray.sandbox.messages import MAX_ANSWER_BYTES, Downward, MessageAssembly, Upward, frame, read_up
 
 _READ_BYTES: Final = 1 << 18
 _MAX_READS: Final = 16  # in a row, so that one that floods its producer does not keep others waiting
 _MAX_UNSENT_BYTES: Final = 64 << 20
 
 
-class Line:
+class SandboxLine:
     """The line to one sandbox. What the socket does not take at once waits here, and `want_room` is called."""
 
     def __init__(self, connected: socket.socket, want_room: Callable[[bool], None]) -> None:
@@ -26,7 +26,7 @@ class Line:
         self._lock = threading.Lock()
         self._unsent: deque[tuple[memoryview, Sequence[int]]] = deque()
         self._unsent_bytes = 0
-        self._frames = Frames(MAX_ANSWER_BYTES)
+        self._frames = MessageAssembly(MAX_ANSWER_BYTES)
 
     def fileno(self) -> int:
         """The descriptor of the socket."""

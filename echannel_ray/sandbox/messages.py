@@ -75,7 +75,7 @@ class Restart(_Message, tag=5):
     """Asks to make a new modulator from what was installed."""
 
 
-class Update(_Message, tag=6):
+class UpdateShared(_Message, tag=6):
     """Tells that a shared object has changed."""
 
     index: int
@@ -83,7 +83,7 @@ class Update(_Message, tag=6):
     fields: bytes
 
 
-class Answer(_Message, tag=7):
+class CallReturned(_Message, tag=7):
     """What a call has returned."""
 
     call: int
@@ -114,7 +114,7 @@ class Unavailable(_Message, tag=21):
     reason: _Text
 
 
-class Done(_Message, tag=22):
+class InstallDone(_Message, tag=22):
     """Tells what came of `Install`."""
 
     queues: bool
@@ -123,7 +123,7 @@ class Done(_Message, tag=22):
     overrides: Annotated[list[_Text], msgspec.Meta(max_length=20)]
 
 
-class Failed(_Message, tag=23):
+class InstallFailed(_Message, tag=23):
     """Tells that `Install` failed."""
 
     description: _Text
@@ -149,7 +149,7 @@ class Outcome(_Message, tag=24):
     failure: _Text | None
 
 
-class Call(_Message, tag=25):
+class CallService(_Message, tag=25):
     """A call of a service."""
 
     call: _Count
@@ -158,7 +158,7 @@ class Call(_Message, tag=25):
     arguments: _Plain
 
 
-class Publish(_Message, tag=26):
+class PublishShared(_Message, tag=26):
     """Publishes a shared object."""
 
     call: _Count
@@ -175,14 +175,14 @@ class Pull(_Message, tag=27):
 
 
 class Updated(_Message, tag=28):
-    """Tells that `Update` was done."""
+    """Tells that `UpdateShared` was done."""
 
     index: _Count
     version: _Count
 
 
-Downward = Start | Install | Batch | Dequeue | Flush | Restart | Update | Answer | Refuse
-Upward = Ready | Unavailable | Done | Failed | Outcome | Call | Publish | Pull | Updated
+Downward = Start | Install | Batch | Dequeue | Flush | Restart | UpdateShared | CallReturned | Refuse
+Upward = Ready | Unavailable | InstallDone | InstallFailed | Outcome | CallService | PublishShared | Pull | Updated
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_down: Final = msgspec.msgpack.Decoder(Downward).decode
@@ -219,14 +219,14 @@ def read_up(data: bytes) -> Upward:
             raise Violation("half a number")
         if len(message.picks) > 4 * MAX_OUTPUTS:
             raise Violation(f"more than {MAX_OUTPUTS:,} outputs at once")
-    elif isinstance(message, Done):
+    elif isinstance(message, InstallDone):
         period = message.period_seconds
         if period is not None and not MIN_PERIOD_SECONDS <= period <= MAX_PERIOD_SECONDS:  # NaN is not between them
             raise Violation(f"a period of {period} s")
     return message
 
 
-class Frames:
+class MessageAssembly:
     """Puts messages together again from what a stream brings."""
 
     def __init__(self, max_bytes: int) -> None:

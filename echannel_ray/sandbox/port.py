@@ -10,11 +10,11 @@ from collections import deque
 from typing import Final
 
 from echannel_ray.sandbox.messages import (
-    Answer,
-    Call,
+    CallReturned,
+    CallService,
     Downward,
-    Frames,
-    Publish,
+    MessageAssembly,
+    PublishShared,
     Pull,
     Refuse,
     Upward,
@@ -33,7 +33,7 @@ class Port:
         self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
-        self._frames = Frames(1 << 32)
+        self._frames = MessageAssembly(1 << 32)
         self._messages: deque[Downward] = deque()
         self.descriptors: deque[int] = deque()
 
@@ -51,12 +51,12 @@ class Port:
             self._read()
         return self._messages.popleft()
 
-    def ask(self, message: Call | Publish | Pull) -> Answer | Refuse:
+    def ask(self, message: CallService | PublishShared | Pull) -> CallReturned | Refuse:
         """Send a message, and wait for its answer. What else comes has to wait."""
         self.send(message)
         while True:
             for at, each in enumerate(self._messages):
-                if isinstance(each, Answer | Refuse) and each.call == message.call:
+                if isinstance(each, CallReturned | Refuse) and each.call == message.call:
                     del self._messages[at]
                     return each
             self._read()

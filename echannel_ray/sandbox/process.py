@@ -13,30 +13,30 @@ import msgspec
 
 from echannel_ray.core.kinds import BUFFERS
 from echannel_ray.formats import plain
-from echannel_ray.sandbox.area import AREA_BYTES, Area, Progress, sealed_copy
-from echannel_ray.sandbox.calls import take_apart
-from echannel_ray.sandbox.hearing import Hearing
-from echannel_ray.sandbox.limits import Installed, Limits, Owner, SandboxFailed, SandboxUnavailable
-from echannel_ray.sandbox.line import Line
+from echannel_ray.sandbox.area import AREA_BYTES, Area, ProgressPage, sealed_copy
+from echannel_ray.sandbox.limits import InstalledModulator, Limits, SandboxFailed, SandboxOwner, SandboxUnavailable
+from echannel_ray.sandbox.line import SandboxLine
+from echannel_ray.sandbox.message_check import MessageCheck
 from echannel_ray.sandbox.messages import (
-    Answer,
     Batch,
+    CallReturned,
     Dequeue,
-    Done,
     Downward,
-    Failed,
     Flush,
     Install,
+    InstallDone,
+    InstallFailed,
     Outcome,
     Ready,
     Restart,
     Start,
     Unavailable,
-    Update,
+    UpdateShared,
     Upward,
     Violation,
 )
-from echannel_ray.sandbox.watching import Meter, Task
+from echannel_ray.sandbox.meter import Meter, Task
+from echannel_ray.sandbox.sandbox_calls import take_apart
 
 if TYPE_CHECKING:
     from echannel_ray.sandbox.warden import Warden
@@ -52,25 +52,25 @@ class Sandbox:
     The owner is called from when `install` has returned until `ended` or `close`. Any thread may call any method.
     """
 
-    def __init__(self, owner: Owner, warden: Warden, limits: Limits, name: str) -> None:
+    def __init__(self, owner: SandboxOwner, warden: Warden, limits: Limits, name: str) -> None:
         self.name = name
         self.limits = limits
         self.layers: tuple[str, ...] = ()
         self._warden = warden
         self._lock = threading.Lock()
-        self._hearing = Hearing(owner, limits.max_memory_bytes, self.refuse)
+        self._message_check = MessageCheck(owner, limits.max_memory_bytes, self.refuse)
         self._is_over = False  # ended or closed: no more callbacks
         self._reason = ""
         self._overran = False
         try:
             self._area = Area()
-            self._progress = Progress()
+            self._progress = ProgressPage()
         except OSError as error:
             raise SandboxUnavailable(f"the kernel refuses sealed shared memory: {error}") from None
         spare = warden.take(limits.modules, _START_SECONDS)
         self._process = spare.process
         self.pid = spare.pid
-        self._line = Line(spare.socket, lambda wanted: warden.want_room(self, wanted))
+        self._line = SandboxLine(spare.socket, lambda wanted: warden.want_room(self, wanted))
         self._meter = Meter(self.pid, limits, self._progress)
         self._begin(Task(0, 1, _START_SECONDS))
         warden.watch(self)
@@ -94,7 +94,7 @@ class Sandbox:
         shared: Sequence[tuple[int, dict[str, Any]]],
         wants_key: bool,
         timeout: float | None = None,
-    ) -> Installed:
+    ) -> InstalledModulator:
         """Have it unpickle `code`, a pair of class and modulator. Blocks; `SandboxFailed` says why that was impossible.
 
         `services` are the names that it may call; as a mapping, with the methods that it may. `shared` are version and
@@ -102,14 +102,14 @@ class Sandbox:
         """
         granted = dict(services) if isinstance(services, Mapping) else dict.fromkeys(services)
         encoded = [(version, plain.encode(fields)) for version, fields in shared]
-        self._hearing.expect(granted, len(shared))
+        self._message_check.expect(granted, len(shared))
         self._begin(Task(0, 1, self.limits.max_install_seconds))
         self._send(Install(code, list(granted), encoded, wants_key))
         reply = self._wait(_START_SECONDS if timeout is None else timeout)
         self._warden.refill(self.limits.modules)
-        if isinstance(reply, Done) and self._hearing.installed is not None:
-            return self._hearing.installed
-        if isinstance(reply, Failed):
+        if isinstance(reply, InstallDone) and self._message_check.installed is not None:
+            return self._message_check.installed
+        if isinstance(reply, InstallFailed):
             raise SandboxFailed(reply.description)
         raise SandboxFailed(self._reason, overran=self._overran)
 
@@ -149,14 +149,14 @@ class Sandbox:
 
     def restart(self) -> None:
         """Have it make a new modulator of what was installed, in the same process, after a failure."""
-        self._hearing.expect_restart()
+        self._message_check.expect_restart()
         self._meter.allow_making()
         self._send(Restart())
 
     def update_shared(self, index: int, version: int, fields: dict[str, Any]) -> None:
         """A shared object has changed; `shared_updated` follows when its copy there has too."""
-        message = Update(index, version, plain.encode(fields))
-        self._hearing.expect_update()
+        message = UpdateShared(index, version, plain.encode(fields))
+        self._message_check.expect_update()
         self._meter.allow_more()
         self._send(message)
 
@@ -167,12 +167,12 @@ class Sandbox:
         except plain.NotPlain as error:
             self.refuse(call, TypeError(f"the result of a call must be plain data: {error}"))
             return
-        self._hearing.end_call(call)
-        self._send(Answer(call, data))
+        self._message_check.end_call(call)
+        self._send(CallReturned(call, data))
 
     def refuse(self, call: int, error: BaseException) -> None:
         """Answer a call with what it raised."""
-        self._hearing.end_call(call)
+        self._message_check.end_call(call)
         self._send(take_apart(call, error))
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ class Sandbox:
     @property
     def is_busy(self) -> bool:
         """Whether a batch, `flush` or `dequeue` is still to be answered."""
-        return self._hearing.task is not None
+        return self._message_check.task is not None
 
     @property
     def is_over(self) -> bool:
@@ -206,10 +206,10 @@ class Sandbox:
                 if self._is_over:
                     return
                 if isinstance(message, Outcome):
-                    self._hearing.handle(message)
+                    self._message_check.handle(message)
                 else:  # what reading a call costs here is charged to who made it: its arguments may be made to be slow
                     begun = time.thread_time()
-                    self._hearing.handle(message)
+                    self._message_check.handle(message)
                     self._meter.charge(time.thread_time() - begun)
         except Violation as violation:
             self.end(f"it broke the protocol: {violation}", False)
@@ -223,7 +223,7 @@ class Sandbox:
     def look(self, now: float) -> None:
         """End it where it does not keep its limits."""
         try:
-            reason = self._meter.look(now, self._hearing.task, self._hearing.installed)
+            reason = self._meter.look(now, self._message_check.task, self._message_check.installed)
         except Exception as error:  # what can't be watched does not run
             reason = f"it can't be watched: {error!r}"
         if reason is not None:
@@ -233,7 +233,7 @@ class Sandbox:
         """Kill the process, and tell the owner; on the warden's thread."""
         begun, _ = self._progress.read()
         if self._finish(reason, overran):
-            self._hearing.tell_end(begun, reason, overran)
+            self._message_check.tell_end(begun, reason, overran)
 
     def abandon(self) -> None:
         """Close what was inherited, in the child of a fork, and leave the process to the parent."""
@@ -245,14 +245,14 @@ class Sandbox:
 
     def _begin(self, task: Task) -> None:
         with self._lock:
-            if self._hearing.task is not None:
+            if self._message_check.task is not None:
                 raise RuntimeError(f"{self.name} has not answered what it was asked before")
-            self._hearing.reply = None
-            self._hearing.news.clear()
-            self._hearing.task = task
+            self._message_check.reply = None
+            self._message_check.news.clear()
+            self._message_check.task = task
             self._meter.begin_task()
             if self._is_over:
-                self._hearing.news.set()
+                self._message_check.news.set()
         self._warden.wake()
 
     def _send(self, message: Downward, descriptors: Sequence[int] = ()) -> None:
@@ -263,9 +263,9 @@ class Sandbox:
             self._warden.post(lambda: self.end(reason, True))
 
     def _wait(self, timeout: float) -> Upward | None:
-        if not self._hearing.news.wait(timeout):
+        if not self._message_check.news.wait(timeout):
             self._finish(f"it did not answer within {timeout:g} s", True)
-        return self._hearing.reply
+        return self._message_check.reply
 
     def _finish(self, reason: str, overran: bool) -> bool:
         """Kill it, and give everything back; False where that was done before."""
@@ -285,5 +285,5 @@ class Sandbox:
         os.close(self._process)
         self._area.close()
         self._progress.close()
-        self._hearing.forget()
+        self._message_check.forget()
         return True

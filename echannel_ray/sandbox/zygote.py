@@ -31,7 +31,7 @@ UNAVAILABLE = b"u"
 
 _OWN = (
     "cloudpickle", "ctypes", "msgspec", "pickle", "pydantic", "echannel_ray.errors", "echannel_ray.formats.by_value",
-    "echannel_ray.formats.events", "echannel_ray.formats.plain", "echannel_ray.formats.traced",
+    "echannel_ray.formats.events", "echannel_ray.formats.plain", "echannel_ray.formats.trace_context",
     "echannel_ray.modulation.modulator", "echannel_ray.modulation.replica", "echannel_ray.modulation.services",
     "echannel_ray.modulators", "echannel_ray.records.generic",
     "echannel_ray.sandbox.inmate", "echannel_ray.shared_object", "collections.abc", "typing", "enum", "dataclasses",

@@ -18,7 +18,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from echannel_ray.schemas import columns, schema
+from echannel_ray.schemas import column_types, schema
 from echannel_ray.schemas.members import kind_of, members_of
 
 _NONE: Final = schema.Enum((("None", None),))
@@ -71,10 +71,10 @@ class _Place(NamedTuple):
         return TypeError(f"the field {self.field!r} of {self.owner.__qualname__} {reason}. {advice}")
 
 
-def record_of(cls: Any, inside: tuple[Any, ...] = ()) -> schema.Record:
+def record_of(cls: Any, inside: tuple[Any, ...] = ()) -> schema.RecordType:
     """The schema of a class that declares fields; TypeError naming the field that has none."""
     inside = (*inside, cls)
-    return schema.Record(
+    return schema.RecordType(
         tuple(
             schema.Field(
                 member.name,
@@ -246,8 +246,8 @@ def _of_annotated(declared: schema.Type, marks: tuple[Any, ...], place: _Place) 
 
 def _of_mark(dtype: Any, place: _Place) -> schema.Type:
     try:
-        return columns.type_of_dtype(dtype)
-    except columns.NoType as error:
+        return column_types.type_of_dtype(dtype)
+    except column_types.NoType as error:
         raise place.refusal(f"is stored as {dtype}: {error}", "Use another dtype") from None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.texts import type_text
+from echannel_ray.schemas.type_texts import type_text
 
 # Up to which power of two a float of so many bits has all whole numbers.
 _EXACT_BITS: Final = {16: 11, 32: 24, 64: 53}
@@ -185,7 +185,7 @@ def _map_misfit(source: schema.Map, target: schema.Map) -> _Misfit | None:
     return value and value.inside("[value]")
 
 
-def _record_misfit(source: schema.Record, target: schema.Record) -> _Misfit | None:
+def _record_misfit(source: schema.RecordType, target: schema.RecordType) -> _Misfit | None:
     for wanted in target.fields:
         given = source.field(wanted.name)
         if given is None and not wanted.is_optional:
@@ -217,5 +217,5 @@ _RULES: Final[dict[tuple[type, type], _Rule]] = {
     (schema.Tuple, schema.Tuple): _tuple_misfit,
     (schema.Tuple, schema.List): _tuple_misfit,
     (schema.Map, schema.Map): _map_misfit,
-    (schema.Record, schema.Record): _record_misfit,
+    (schema.RecordType, schema.RecordType): _record_misfit,
 }

@@ -1,7 +1,7 @@
 """What the records of a typed channel are made of: one tree of plain data for all ways to declare a type.
 
-A *schema* (`Record`) says what the fields are, and is equal for equal types however they were declared. A *format* says
-in which of three forms records of a schema travel, and where their fields lie. Its *token* is 8 bytes; packs carry
+A *schema* (`RecordType`) says what the fields are, and is equal for equal types however they were declared. A *format*
+says in which of three forms records of a schema travel, and where their fields lie. Its *token* is 8 bytes; packs carry
 it, and whoever does not know it asks for the format once.
 
 Names of records are no part of either: fields match by name, and what the class is called is nobody's business.
@@ -159,7 +159,7 @@ class Field(msgspec.Struct, frozen=True, array_like=True):
     is_optional: bool = False
 
 
-class Record(_Node, frozen=True, tag="record"):
+class RecordType(_Node, frozen=True, tag="record"):
     """Fields with names, in order."""
 
     fields: tuple[Field, ...]
@@ -176,7 +176,7 @@ class Record(_Node, frozen=True, tag="record"):
 
 Type = (
     Bool | Int | Float | Complex | Text | Bytes | Timestamp | Date | Time | Duration | Decimal | Uuid | Enum | Array
-    | List | Set | Tuple | Map | Optional | Union | Anything | Record
+    | List | Set | Tuple | Map | Optional | Union | Anything | RecordType
 )  # fmt: skip
 
 
@@ -202,7 +202,7 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
 class Format(msgspec.Struct, frozen=True, array_like=True):
     """How records of a schema travel. `layout` belongs to LAYOUT, `arrow` (a schema, as IPC writes it) to ARROW."""
 
-    record: Record
+    record: RecordType
     encoding: Literal["layout", "msgpack", "arrow"]
     layout: Layout | None = None
     arrow: bytes = b""
@@ -220,21 +220,21 @@ def _token(format: Format) -> int:  # noqa: A002
 
 
 @functools.lru_cache(4096)
-def _by_name(record: Record) -> dict[str, Field]:
+def _by_name(record: RecordType) -> dict[str, Field]:
     return {field.name: field for field in record.fields}
 
 
 _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
-_decode_record: Final = msgspec.msgpack.Decoder(Record).decode
+_decode_record: Final = msgspec.msgpack.Decoder(RecordType).decode
 _decode_format: Final = msgspec.msgpack.Decoder(Format).decode
 
 
-def as_bytes(described: Record | Format) -> bytes:
+def as_bytes(described: RecordType | Format) -> bytes:
     """A schema or format as bytes, equal for equal ones."""
     return _encoder.encode(described)
 
 
-def record_from(data: bytes) -> Record:
+def record_from(data: bytes) -> RecordType:
     """The schema again; `msgspec.ValidationError` where the bytes are none."""
     return _decode_record(data)
 
@@ -260,6 +260,6 @@ def is_fixed(type_: Any) -> bool:
         return all(type(value) is int and -(2**63) <= value < 2**63 for _, value in type_.members)
     if isinstance(type_, Array):
         return is_fixed(type_.item)
-    if isinstance(type_, Record):
+    if isinstance(type_, RecordType):
         return bool(type_.fields) and all(is_fixed(field.type) for field in type_.fields)
     return False

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from echannel_ray.errors import TypeMismatch
-from echannel_ray.schemas import opening, schema
-from echannel_ray.schemas.declared import schema_of, source_of
-from echannel_ray.schemas.texts import type_text
+from echannel_ray.schemas import opening_rules, schema
+from echannel_ray.schemas.declarations import schema_of, source_of
+from echannel_ray.schemas.type_texts import type_text
 
 __all__ = [
     "certain_of", "check_consumer", "check_producer", "compare", "describe", "described", "opened", "readable_of",
@@ -20,7 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 _NAMES: Final = {"numpy": "numpy:dtype", "arrow": "pyarrow:Schema"}
-_NOTHING: Final = schema.as_bytes(schema.Record(()))
+_NOTHING: Final = schema.as_bytes(schema.RecordType(()))
 
 
 def describe(event_type: Any) -> dict[str, Any] | None:
@@ -33,7 +33,7 @@ def describe(event_type: Any) -> dict[str, Any] | None:
     return {**described(schema_of(event_type)), "kind": kind, "name": name}
 
 
-def described(record: schema.Record) -> dict[str, Any]:
+def described(record: schema.RecordType) -> dict[str, Any]:
     """The declaration of a record's schema, whoever has declared it."""
     return {
         "kind": "record",
@@ -55,7 +55,7 @@ def opened(channel: str, defined: dict[str, Any] | None, asked: dict[str, Any] |
     record, extensions = _parts(defined)
     theirs = schema.record_from(asked["schema"])
     try:
-        extensions = opening.extended(record, theirs, extensions)
+        extensions = opening_rules.extended(record, theirs, extensions)
     except ValueError as error:
         message = f"channel {channel!r} can't be opened so: it would have {error} beyond those that it was created with"
         raise TypeMismatch(message, channel=channel, field=None) from None
@@ -68,46 +68,46 @@ def compare(channel: str, defined: dict[str, Any] | None, asked: dict[str, Any] 
     if asked is None:
         return
     record, extensions = _parts(_typed(channel, defined, asked["name"]))
-    opening.check_opening(channel, record, schema.record_from(asked["schema"]), extensions)
+    opening_rules.check_opening(channel, record, schema.record_from(asked["schema"]), extensions)
 
 
 def check_producer(channel: str, defined: dict[str, Any] | None, event_type: Any) -> None:
     """Raise `TypeMismatch` where events of a type can't be published to a channel that was `defined` so."""
     theirs = schema_of(event_type)
     record, extensions = _parts(_typed(channel, defined, event_type))
-    opening.check_producer(channel, record, theirs, extensions)
+    opening_rules.check_producer(channel, record, theirs, extensions)
 
 
 def check_consumer(channel: str, defined: dict[str, Any] | None, event_type: Any) -> None:
     """Raise `TypeMismatch` where a channel that was `defined` so has no events of a type."""
     theirs = schema_of(event_type)
     record, extensions = _parts(_typed(channel, defined, event_type))
-    opening.check_consumer(channel, record, theirs, extensions)
+    opening_rules.check_consumer(channel, record, theirs, extensions)
 
 
-def record_of(defined: dict[str, Any] | None) -> schema.Record:
+def record_of(defined: dict[str, Any] | None) -> schema.RecordType:
     """The record of a channel that was `defined` so: the fields of its definition first, then what extends it."""
-    record, extensions = _parts(defined) if defined is not None else (schema.Record(()), schema.Record(()))
-    return schema.Record((*record.fields, *extensions.fields))
+    record, extensions = _parts(defined) if defined is not None else (schema.RecordType(()), schema.RecordType(()))
+    return schema.RecordType((*record.fields, *extensions.fields))
 
 
-def certain_of(defined: dict[str, Any] | None) -> schema.Record:
+def certain_of(defined: dict[str, Any] | None) -> schema.RecordType:
     """The record of those fields that each event has, or that have a default to be used where one lacks them."""
     return _certain(record_of(defined))
 
 
-def readable_of(defined: dict[str, Any]) -> schema.Record:
+def readable_of(defined: dict[str, Any]) -> schema.RecordType:
     """The same, but without what extends the channel: what E-code may read. So equal texts stay equal, whoever adds to
     the channel's type meanwhile.
     """
     return _certain(_parts(defined)[0])
 
 
-def _certain(record: schema.Record) -> schema.Record:
-    return schema.Record(tuple(each for each in record.fields if each.default is not None or not each.is_optional))
+def _certain(record: schema.RecordType) -> schema.RecordType:
+    return schema.RecordType(tuple(each for each in record.fields if each.default is not None or not each.is_optional))
 
 
-def with_defaults_of(defined: dict[str, Any] | None, record: schema.Record) -> schema.Record:
+def with_defaults_of(defined: dict[str, Any] | None, record: schema.RecordType) -> schema.RecordType:
     """A consumer's record, with the channel's defaults where it has none of its own."""
     channel = record_of(defined)
     fields = []
@@ -116,10 +116,10 @@ def with_defaults_of(defined: dict[str, Any] | None, record: schema.Record) -> s
         if there is not None and there.default is not None and not field.is_optional:
             field = schema.Field(field.name, field.type, there.default, True)
         fields.append(field)
-    return schema.Record(tuple(fields))
+    return schema.RecordType(tuple(fields))
 
 
-def _parts(defined: dict[str, Any]) -> tuple[schema.Record, schema.Record]:
+def _parts(defined: dict[str, Any]) -> tuple[schema.RecordType, schema.RecordType]:
     return schema.record_from(defined["schema"]), schema.record_from(defined["extensions"])
 
 
@@ -134,5 +134,5 @@ def _typed(channel: str, defined: dict[str, Any] | None, asked: Any) -> dict[str
     raise TypeMismatch(message, channel=channel, field=None, expected=None, got=name)
 
 
-def _texts(record: schema.Record) -> dict[str, str]:
+def _texts(record: schema.RecordType) -> dict[str, str]:
     return {field.name: type_text(field.type) for field in record.fields}

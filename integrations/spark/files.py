@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from echannel_ray.logs.entries import Place
+from echannel_ray.logs.entries import WriteAttempt
 from echannel_ray.logs.files import Files
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _ROW_GROUP_BYTES: Final = 16 << 20
 def staged(
     client: GatewayClient,
     channel: str,
-    place: Place,
+    place: WriteAttempt,
     batches: Iterable[pa.RecordBatch],
     directory: str,
     schema: pa.Schema,

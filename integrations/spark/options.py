@@ -39,7 +39,7 @@ class Target:
     @classmethod
     def of(cls, options: Options) -> Target:
         """As the options say."""
-        from echannel_ray.gateway.endpoint import Endpoint
+        from echannel_ray.gateway.address import Endpoint
 
         endpoint = _needed(options, "endpoint", "what `str(session.gateway())` gives on the side of Ray")
         namespace = Endpoint.parse(endpoint).namespace

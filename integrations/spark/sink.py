@@ -29,7 +29,7 @@ from echannel_ray.integrations.spark.connection import connected
 from echannel_ray.integrations.spark.opening import opened_for
 from echannel_ray.integrations.spark.options import SinkOptions
 from echannel_ray.integrations.spark.types import cast
-from echannel_ray.logs.entries import Chosen, NotStaged, Place
+from echannel_ray.logs.entries import Chosen, NotStaged, WriteAttempt
 
 # Spark's names for them are internal to it: tests/integrations/test_streaming_sink.py would tell if they changed.
 _QUERY_ID = "sql.streaming.queryId"
@@ -106,7 +106,7 @@ class _Sink:
             client.publish(channel, sent, may_repeat=client.channel(channel).is_on_disk)
             return Written(write, None, sent.counts)
         # A number that nobody had: Spark counts attempts from 0 again in the next driver, which may repeat this write.
-        place = Place(write, _context().partitionId(), secrets.randbits(62))
+        place = WriteAttempt(write, _context().partitionId(), secrets.randbits(62))
         paths: tuple[str, ...] = ()
         if options.directory is None:
             entries = client.stage(channel, place, sent)

@@ -33,7 +33,7 @@ from echannel_ray.integrations.spark.types import cast, check_readable, declared
 from echannel_ray.logs.entries import Missing
 
 _RENEWALS_PER_LEASE = 4
-_AWAY_SECONDS = 30.0  # a log's keeper may be starting again; what is away for longer is lost
+_AWAY_SECONDS = 30.0  # a log host may be starting again; what is away for longer is lost
 
 
 class DataLoss(EChannelError):
@@ -181,7 +181,7 @@ class StreamingSource(_Source, DataSourceStreamReader, SupportsTriggerAvailableN
         while True:
             try:
                 bounds = self._bounds()
-            except Missing:  # a log went while the gateway asked its keeper: next time it is not there at all
+            except Missing:  # a log went while the gateway asked its log host: next time it is not there at all
                 if not patience.pause():
                     raise
                 continue

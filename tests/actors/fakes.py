@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import Any
 
-from echannel_ray.actors import bootstrap
+from echannel_ray.actors import startup
 from echannel_ray.core.messages import (
     ConcentratorInfo,
     Definition,
@@ -19,7 +19,7 @@ from echannel_ray.core.messages import (
     Registrations,
     Subscribe,
 )
-from echannel_ray.core.naming import slot_of
+from echannel_ray.core.name_book import slot_of
 from echannel_ray.ids import WIRE_VERSION, node_number
 from echannel_ray.transport.security import Credentials
 
@@ -43,11 +43,11 @@ class FakeConcentrator:
         self._joined = asyncio.get_running_loop().create_task(self._join())
 
     async def _join(self) -> None:
-        name = bootstrap.name_server_name(self._namespace)
-        self._directory, self._credentials = await bootstrap.ask(name, "join", self._info(), timeout=60)
+        name = startup.name_server_name(self._namespace)
+        self._directory, self._credentials = await startup.ask(name, "join", self._info(), timeout=60)
 
     def _info(self) -> ConcentratorInfo:
-        name = bootstrap.concentrator_name(self._namespace, self._node)
+        name = startup.concentrator_name(self._namespace, self._node)
         return ConcentratorInfo(self._node, self._ray_node_id, name, "127.0.0.1", 1, 2, 3, self._incarnation)
 
     async def ready(self) -> bool:
@@ -91,7 +91,7 @@ class FakeConcentrator:
     async def describe(self) -> dict[str, Any]:
         epoch = self._directory.epoch if self._joined.done() else 0
         return {
-            **bootstrap.describe_this_actor(),
+            **startup.describe_this_actor(),
             "info": self._info(),
             "directory_epoch": epoch,
             "revoked": (),
@@ -111,14 +111,14 @@ class FakeConcentrator:
         """An endpoint's request, as a concentrator's control thread makes it."""
         await self._joined
         slot = slot_of(message.channel, len(self._directory.managers))
-        find = partial(bootstrap.find, self._directory.managers[slot])
-        reply = await bootstrap.call_async(find, "request", self._node, endpoint, message, timeout=timeout)
+        find = partial(startup.find, self._directory.managers[slot])
+        reply = await startup.call_async(find, "request", self._node, endpoint, message, timeout=timeout)
         if isinstance(message, OpenChannel):
             self._definitions[message.channel] = reply
         elif isinstance(message, RegisterProducer):
             self._streams.add((endpoint, message.channel, message.stream))
         elif isinstance(message, Subscribe):
-            held = (message.subscription, message.group, message.pair, "", message.turn)
+            held = (message.subscription, message.group, message.handler_fingerprint, "", message.handler_version)
             self._consumers.add((endpoint, message.channel, *held))
         return reply
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from echannel_ray.actors import bootstrap, channel_manager
+from echannel_ray.actors import channel_manager, startup
 from echannel_ray.actors.channel_manager import ChannelManager
-from echannel_ray.core.counting import add_up, node_key
+from echannel_ray.core.counters import add_up, node_key
 from echannel_ray.core.messages import (
     ConcentratorInfo,
     Definition,
@@ -24,7 +24,7 @@ from echannel_ray.core.messages import (
     Installed,
     Membership,
     OpenChannel,
-    Refused,
+    RefusedModulator,
     RegisterProducer,
     Registrations,
     Release,
@@ -46,7 +46,7 @@ IDLE = Definition("idle", None, {}, 3)
 
 
 def info(node: int) -> ConcentratorInfo:
-    name = bootstrap.concentrator_name("ns", node)
+    name = startup.concentrator_name("ns", node)
     return ConcentratorInfo(node, f"{node:016x}", name, "127.0.0.1", 1, 2, 3, 1)
 
 
@@ -70,13 +70,13 @@ class Parts:
 
     async def ask(self, name: str, method: str, *args: Any, timeout: float) -> Any:
         await asyncio.sleep(0)
-        if name == bootstrap.name_server_name("ns"):
+        if name == startup.name_server_name("ns"):
             self.calls_to_name_server += 1
             if self.failures_of_name_server:
                 self.failures_of_name_server -= 1
                 raise TimeoutError(name)
             return await self.name_server(method, *args)
-        node = next(node for node in (NODE, OTHER_NODE) if name == bootstrap.concentrator_name("ns", node))
+        node = next(node for node in (NODE, OTHER_NODE) if name == startup.concentrator_name("ns", node))
         if node in self.down | self.dead:
             raise TimeoutError(name)
         if method == "registrations":
@@ -97,7 +97,9 @@ class Parts:
         error = self.refusing.get(endpoint)
         if error is None:
             return Installed()
-        return Installed(tuple(Refused(derived.key, 1, wire.encode_error(error)) for derived in pushed.derived))
+        return Installed(
+            tuple(RefusedModulator(derived.key, 1, wire.encode_error(error)) for derived in pushed.derived)
+        )
 
     async def name_server(self, method: str, *args: Any) -> Any:
         if method == "manager_started":
@@ -382,13 +384,13 @@ async def test_a_reset_is_one_change(manager, parts):
     await prepare(manager)
     await manager.request(OTHER_NODE, 20, with_modulator())
     parts.pushed.clear()
-    await manager.request(OTHER_NODE, 20, with_modulator(shipment=OTHER_MODULATOR, turn=1))
+    await manager.request(OTHER_NODE, 20, with_modulator(shipment=OTHER_MODULATOR, handler_version=1))
     before, after = memberships(parts, 10)
     assert (len(before.derived), len(after.derived)) == (2, 1)
-    assert before.consumers[0].turn == 0
-    assert (after.consumers[0].turn, after.consumers[0].derived) == (1, after.derived[0].key)
+    assert before.consumers[0].handler_version == 0
+    assert (after.consumers[0].handler_version, after.consumers[0].derived) == (1, after.derived[0].key)
     parts.pushed.clear()
-    await manager.request(OTHER_NODE, 20, Subscribe("c", 1, None, "", turn=2))
+    await manager.request(OTHER_NODE, 20, Subscribe("c", 1, None, "", handler_version=2))
     (last,) = memberships(parts, 10)
     assert (last.derived, last.consumers[0].derived) == ((), "")
 

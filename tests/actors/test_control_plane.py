@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import ray
 
-from echannel_ray.actors import bootstrap
-from echannel_ray.actors.bootstrap import call
+from echannel_ray.actors import startup
+from echannel_ray.actors.startup import call
 from echannel_ray.core.messages import (
     Definition,
     DeleteChannel,
@@ -42,17 +42,17 @@ class Space:
 
     def __init__(self, name: str, nodes: list[Any]) -> None:
         self.name = name
-        self.server = bootstrap.ensure_name_server(name)
-        bootstrap.ensure_managers(name)
+        self.server = startup.ensure_name_server(name)
+        startup.ensure_managers(name)
         self.nodes = [str(node.node_id) for node in nodes]
         for node_id in self.nodes:
-            bootstrap.ensure_concentrator(name, node_id, actor_class=FakeConcentrator)
+            startup.ensure_concentrator(name, node_id, actor_class=FakeConcentrator)
         for index in range(len(nodes)):
             assert self.ask_concentrator(index, "ready")
 
     def ask_concentrator(self, index: int, method: str, *args: Any) -> Any:
-        name = bootstrap.concentrator_name(self.name, node_number(self.nodes[index]))
-        return call(lambda: bootstrap.find(name), method, *args, timeout=40)
+        name = startup.concentrator_name(self.name, node_number(self.nodes[index]))
+        return call(lambda: startup.find(name), method, *args, timeout=40)
 
     def request(self, index: int, endpoint: int, message: Any) -> Any:
         return self.ask_concentrator(index, "ask", endpoint, message)
@@ -66,10 +66,10 @@ class Space:
         return definitions[0]
 
     def ask_server(self, method: str, *args: Any) -> Any:
-        return call(lambda: bootstrap.find(bootstrap.name_server_name(self.name)), method, *args)
+        return call(lambda: startup.find(startup.name_server_name(self.name)), method, *args)
 
     def pid(self, name: str) -> int:
-        return int(call(lambda: bootstrap.find(name), "describe")["pid"])
+        return int(call(lambda: startup.find(name), "describe")["pid"])
 
     def kill(self, name: str) -> None:
         os.kill(self.pid(name), signal.SIGKILL)
@@ -79,7 +79,7 @@ class Space:
 
     def stop(self) -> None:
         self.ask_server("stop")
-        ray.kill(bootstrap.find(bootstrap.name_server_name(self.name)))
+        ray.kill(startup.find(startup.name_server_name(self.name)))
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,8 @@ class Starter:
     def start(self, namespace: str, node: str, at: float) -> list[str]:
         while time.time() < at:
             pass
-        made = [bootstrap.ensure_name_server(namespace), *bootstrap.ensure_managers(namespace)]
-        made.append(bootstrap.ensure_concentrator(namespace, node, actor_class=FakeConcentrator))
+        made = [startup.ensure_name_server(namespace), *startup.ensure_managers(namespace)]
+        made.append(startup.ensure_concentrator(namespace, node, actor_class=FakeConcentrator))
         return [handle._actor_id.hex() for handle in made]
 
 
@@ -107,7 +107,7 @@ def test_processes_that_start_at_once_make_one_of_each(two_nodes):
     at = time.time() + 3  # when all processes are there
     made = ray.get([starter.start.remote("race", other, at) for starter in starters], timeout=60)
     assert len({tuple(ids) for ids in made}) == 1, made
-    server = bootstrap.find("race:name-server")
+    server = startup.find("race:name-server")
     # The concentrator joins when it is up.
     wait_until(lambda: ray.get(server.directory.remote(), timeout=30).concentrators)
     status = ray.get(server.status.remote(), timeout=30)
@@ -119,12 +119,12 @@ def test_processes_that_start_at_once_make_one_of_each(two_nodes):
 
 def test_another_wire_version_is_refused(two_nodes):
     with pytest.raises(VersionMismatch) as caught:
-        bootstrap.ensure_name_server("other", actor_class=OtherVersion)
+        startup.ensure_name_server("other", actor_class=OtherVersion)
     assert caught.value.facts["part"] == "other:name-server"
-    ray.kill(bootstrap.find("other:name-server"))
+    ray.kill(startup.find("other:name-server"))
     with pytest.raises(VersionMismatch):
-        bootstrap.ensure_managers("mixed", actor_class=OtherVersion)
-    server = bootstrap.find("mixed:name-server")
+        startup.ensure_managers("mixed", actor_class=OtherVersion)
+    server = startup.find("mixed:name-server")
     ray.get(server.stop.remote())
     ray.kill(server)
 
@@ -138,20 +138,20 @@ def test_a_jobs_runtime_env_rules_the_parts_only_where_it_has_to(two_nodes, tmp_
     (shadow / "__init__.py").write_text("raise ImportError('as if it were not installed')")
     script = textwrap.dedent(f"""
         import os, ray
-        from echannel_ray.actors import bootstrap
+        from echannel_ray.actors import startup
         if not {installed}:
             os.environ["PYTHONPATH"] = {str(shadow.parent)!r}
         env = dict(working_dir={str(tmp_path)!r}, env_vars=dict(THEIRS="1"))
         ray.init({two_nodes.address!r}, runtime_env=env, log_to_driver=False)
-        bootstrap.ensure_name_server("apart")
-        print(ray.get(bootstrap.ensure_managers("apart")[0].describe.remote())["pid"])
+        startup.ensure_name_server("apart")
+        print(ray.get(startup.ensure_managers("apart")[0].describe.remote())["pid"])
     """)
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False)
     assert told.returncode == 0, told.stderr
-    for pid in (int(told.stdout), ray.get(bootstrap.find("apart:name-server").describe.remote())["pid"]):
+    for pid in (int(told.stdout), ray.get(startup.find("apart:name-server").describe.remote())["pid"]):
         inherited = (Path(f"/proc/{pid}/cwd").resolve() / "theirs.py").exists()
         assert inherited == (not installed)
-    server = bootstrap.find("apart:name-server")
+    server = startup.find("apart:name-server")
     ray.get(server.stop.remote())
     ray.kill(server)
 
@@ -189,7 +189,7 @@ def test_managers_that_are_killed_again_and_again(space: Space):
     subscriptions = [1]
     for slot in (0, 1) * ROUNDS:
         memberships = {name: space.ask_concentrator(0, "membership", 10, name) for name in names}
-        space.kill(bootstrap.manager_name(space.name, slot))
+        space.kill(startup.manager_name(space.name, slot))
         started = time.monotonic()
         subscriptions.append(len(subscriptions) + 1)
         for name in names:
@@ -212,7 +212,7 @@ def test_a_name_server_that_is_killed_again_and_again(space: Space):
     second_copy = partial(space.ask_server, "definitions", 0, 1)  # it comes a moment later
     wait_until(lambda: "named" in {one.channel for one in second_copy()})
     definitions = space.ask_server("definitions", 0, 1)
-    name = bootstrap.name_server_name(space.name)
+    name = startup.name_server_name(space.name)
     for n in range(1, 1 + ROUNDS):
         space.kill(name)
         started = time.monotonic()
@@ -231,7 +231,7 @@ def test_a_name_server_that_is_killed_again_and_again(space: Space):
 def test_name_server_and_managers_killed_at_once(space: Space):
     definition = space.open("all")
     space.request(0, 10, RegisterProducer("all", 1))
-    parts = [bootstrap.name_server_name(space.name), *(bootstrap.manager_name(space.name, slot) for slot in range(2))]
+    parts = [startup.name_server_name(space.name), *(startup.manager_name(space.name, slot) for slot in range(2))]
     for pid in [space.pid(part) for part in parts]:
         os.kill(pid, signal.SIGKILL)
     started = time.monotonic()
@@ -241,7 +241,7 @@ def test_name_server_and_managers_killed_at_once(space: Space):
 
 
 def test_status_shows_what_answers(space: Space):
-    pid = space.pid(bootstrap.manager_name(space.name, 1))
+    pid = space.pid(startup.manager_name(space.name, 1))
     os.kill(pid, signal.SIGSTOP)
     try:
         status = space.ask_server("status")
@@ -269,7 +269,7 @@ def test_a_node_that_dies(two_nodes: LocalCluster):
     assert [consumer.endpoint for consumer in membership.consumers] == [11]
     wait_until(lambda: len(space.ask_concentrator(0, "membership", 10, "c").consumers) == 1)
     wait_until(lambda: len(space.ask_concentrator(0, "directory").concentrators) == 1)
-    space.kill(bootstrap.manager_name("dying", 0))
-    space.kill(bootstrap.manager_name("dying", 1))
+    space.kill(startup.manager_name("dying", 0))
+    space.kill(startup.manager_name("dying", 1))
     assert len(space.request(0, 12, Subscribe("c", 1, None, "")).consumers) == 2
     space.stop()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from echannel_ray.actors import lags, metrics
+from echannel_ray.actors import lag_metrics, metrics
 from echannel_ray.actors.metrics import (
     BUILD_INFO,
     BYTES,
@@ -28,7 +28,7 @@ from echannel_ray.actors.metrics import (
     start_metrics,
     thinned,
 )
-from echannel_ray.core.counting import growth
+from echannel_ray.core.counters import growth
 from echannel_ray.core.messages import Tally
 from echannel_ray.errors import ChannelDeleted
 
@@ -142,7 +142,7 @@ def test_a_flush_tells_which_channels_had_something_to_do(shown):
 
 
 async def test_lags_are_asked_for_where_something_goes_on_and_until_there_is_none(noted, monkeypatch):
-    monkeypatch.setattr(lags, "MAX_ASKED", 2)
+    monkeypatch.setattr(lag_metrics, "MAX_ASKED", 2)
     found = {"a": 3, "b": 0, "c": 7}
     asked = []
 
@@ -155,7 +155,7 @@ async def test_lags_are_asked_for_where_something_goes_on_and_until_there_is_non
             "derived": {"key": {"consumer_lag_events": 1}} if channel == "c" else {},
         }
 
-    shown = lags.Lags("default", stats, lambda: noted)
+    shown = lag_metrics.Lags("default", stats, lambda: noted)
     await shown.show()
     assert noted.gauges == {}
     shown.noted(["a", "b", "c", "gone"])

@@ -213,7 +213,7 @@ channel = ec.channel("unseen")
 with channel.subscribe(print) as subscription, channel.producer() as producer:
     for event in ("first", "second"):  # the concentrator still works when it has shown what it was told
         producer.deliver(event).result(timeout=30)
-        endpoint_for(None).teller.tell()
+        endpoint_for(None).metrics_reporter.report()
     (concentrator,) = ec.status().concentrators
     print("restarts:", concentrator.restarts)
 ec.shutdown()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import ray
 
-from echannel_ray.actors import bootstrap, name_server
+from echannel_ray.actors import name_server, startup
 from echannel_ray.actors.name_server import NameServer
 from echannel_ray.core.messages import ConcentratorInfo, Directory
 from echannel_ray.ids import RAY_NAMESPACE
@@ -18,8 +18,8 @@ from echannel_ray.transport.authority import Authority
 pytestmark = pytest.mark.usefixtures("no_ray")
 
 NODE = 7
-CONCENTRATOR = bootstrap.concentrator_name("ns", NODE)
-MANAGER = bootstrap.manager_name("ns", 0)
+CONCENTRATOR = startup.concentrator_name("ns", NODE)
+MANAGER = startup.manager_name("ns", 0)
 
 
 class Parts:
@@ -31,9 +31,9 @@ class Parts:
         self.asked: list[tuple[str, str]] = []
         self.told: dict[str, Directory] = {}
         self.epoch = 5
-        monkeypatch.setattr(bootstrap, "ask", self.ask)
-        monkeypatch.setattr(bootstrap, "find", self.find)
-        monkeypatch.setattr(bootstrap, "ray_nodes", lambda: [{"NodeID": f"{NODE:016x}", "Alive": True}])
+        monkeypatch.setattr(startup, "ask", self.ask)
+        monkeypatch.setattr(startup, "find", self.find)
+        monkeypatch.setattr(startup, "ray_nodes", lambda: [{"NodeID": f"{NODE:016x}", "Alive": True}])
         monkeypatch.setattr(ray.util, "list_named_actors", self.named_actors)
         for name in ("_REBUILD_SECONDS", "_AGAIN_SECONDS"):
             monkeypatch.setattr(name_server, name, 0.02)

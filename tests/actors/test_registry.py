@@ -47,7 +47,9 @@ def test_what_is_derived_is_held_with_its_code_and_parents() -> None:
     registry = opened()
     registry.answered(ENDPOINT, Derive("c", 5, "", PARENT.shipment), PARENT)
     answer = membership(Consumer(1, ENDPOINT, 7, None, "k2", 3))
-    registry.answered(ENDPOINT, Subscribe("c", 7, None, "p", parent="k1", shipment=CHILD.shipment, turn=3), answer)
+    registry.answered(
+        ENDPOINT, Subscribe("c", 7, None, "p", parent="k1", shipment=CHILD.shipment, handler_version=3), answer
+    )
     registry.answered(ENDPOINT, RegisterProducer("c", 1, derived="k1"), answer)
     assert held(registry) == Registrations(
         1, ENDPOINT, "c", DEFINITION, ((1, "k1"),), ((7, None, "p", "k2", 3),), (PARENT, CHILD), ((5, "k1"),)
@@ -73,7 +75,9 @@ def test_a_reset_replaces_what_is_held() -> None:
     answer = membership(Consumer(1, ENDPOINT, 7, None, "k2", 0))
     registry.answered(ENDPOINT, Subscribe("c", 7, None, "p", parent="k1", shipment=CHILD.shipment), answer)
     registry.answered(ENDPOINT, Release("c", 5), None)
-    registry.answered(ENDPOINT, Subscribe("c", 7, None, "", turn=1), membership(Consumer(1, ENDPOINT, 7, None, "", 1)))
+    registry.answered(
+        ENDPOINT, Subscribe("c", 7, None, "", handler_version=1), membership(Consumer(1, ENDPOINT, 7, None, "", 1))
+    )
     assert held(registry).consumers == ((7, None, "", "", 1),)
     assert not registry._derived
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import echannel_ray as ec
-from echannel_ray.dataset import Part, split
+from echannel_ray.dataset import LogRange, split
 from echannel_ray.gateway.client import GatewayClient
 from tests.api.parties import ask
 
@@ -82,11 +82,11 @@ def test_channels_that_can_not_be_read(nodes, name):
 
 
 def test_parts_are_of_equal_size():
-    parts = split([Part("a", 0, 100_000), Part("b", 5, 50_005)], 4)
+    parts = split([LogRange("a", 0, 100_000), LogRange("b", 5, 50_005)], 4)
     assert [(part.log, part.start, part.stop) for part in parts] == [
         ("a", 0, 37_500), ("a", 37_500, 75_000), ("a", 75_000, 100_000), ("b", 5, 37_505), ("b", 37_505, 50_005),
     ]  # fmt: skip
-    assert split([Part("a", 0, 10)], 100) == [Part("a", 0, 10)]
+    assert split([LogRange("a", 0, 10)], 100) == [LogRange("a", 0, 10)]
 
 
 @dataclasses.dataclass

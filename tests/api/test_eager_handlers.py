@@ -446,7 +446,7 @@ def test_a_reset_that_takes_too_long_leaves_the_old_pair(channel, tier):
             subscription.reset(modulators.Waiting(), tier=tier, timeout=0.3)
         gate.opened.set()
         wait_until(lambda: [each.modulator for each in channel.stats().derived.values()] == ["Above"])
-        wait_until(lambda: endpoint_for(None).memberships[channel.name].consumers[0].turn == 2)
+        wait_until(lambda: endpoint_for(None).memberships[channel.name].consumers[0].handler_version == 2)
         for event in range(5):
             producer.publish(event)
         producer.drain(timeout=SOON)

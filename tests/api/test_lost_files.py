@@ -8,7 +8,7 @@ import pytest
 
 import echannel_ray as ec
 from echannel_ray.gateway.client import GatewayClient
-from echannel_ray.logs.entries import Chosen, Place
+from echannel_ray.logs.entries import Chosen, WriteAttempt
 from echannel_ray.logs.files import Files
 from tests.api.parties import SOON
 
@@ -45,7 +45,7 @@ def files(nodes, name, tmp_path):
         client.channel(name, SCHEMA, {"disk": True})
         for number, path in enumerate(paths):
             write(path, 10 * number)
-            staged = client.stage_files(name, Place(path.name, 0, 0), Files((str(path),), (10,)))
+            staged = client.stage_files(name, WriteAttempt(path.name, 0, 0), Files((str(path),), (10,)))
             client.commit(name, path.name, [Chosen(0, 0, staged)])
     return paths
 

@@ -10,7 +10,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
-from echannel_ray.overview.reading import find_channel, read_line
+from echannel_ray.overview.readings import find_channel, read_line
 from echannel_ray.runtime.inbox import WINDOW_EVENTS
 from tests.api.modulators import Above, Gate, Raising, Waiting
 from tests.api.parties import Inbox, Valve, ask, publish_all

@@ -14,7 +14,7 @@ import ray
 import echannel_ray as ec
 from echannel_ray.ids import node_number
 from echannel_ray.logs.directory import directory_of
-from echannel_ray.retained import calls
+from echannel_ray.retained import log_calls
 from echannel_ray.runtime.calls import Call
 from tests.api.parties import Inbox, Valve, ask, publish_all
 from tests.clusters import wait_until
@@ -126,8 +126,8 @@ def test_a_position_in_a_batch_of_pushed_events_is_where_its_message_is(channel)
 
 
 def test_a_position_of_a_log_that_is_gone_is_told(channel, monkeypatch):
-    monkeypatch.setattr("echannel_ray.retained.reader._PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr("echannel_ray.retained.reader._LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("echannel_ray.retained.log_reader._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("echannel_ray.retained.log_reader._LOOK_SECONDS", 0.1)
     publish_all(None, channel, ["still there"])
     with channel.subscribe(start=ec.Position.parse('{"feedfeedfeedfeed": 12}')) as subscription:
         assert subscription.get(timeout=20) == "still there"
@@ -159,7 +159,7 @@ def test_drained_is_logged_whoever_reads(retained):
 def test_a_window_that_is_full_holds_up_or_raises(channel, monkeypatch):
     with channel.producer(overflow="raise") as raising, channel.producer() as waiting:
         for producer in (raising, waiting):
-            monkeypatch.setattr(producer._publisher.sink, "_address", None)  # its keeper is away
+            monkeypatch.setattr(producer._publisher.sink, "_address", None)  # its log host is away
             producer.publish(bytes(5 << 20))
         with pytest.raises(ec.Overloaded, match="the log of channel"):
             raising.publish(bytes(5 << 20))
@@ -180,10 +180,10 @@ def test_a_log_that_can_not_be_written_holds_up_and_says_why(channel, monkeypatc
         begin = asking.begin
 
         def fail(node, endpoint, message, then=None, **how):
-            if not isinstance(message, calls.Append):
+            if not isinstance(message, log_calls.Append):
                 return begin(node, endpoint, message, then, **how)
             call = Call(0, node, endpoint, then)
-            call.end(calls.Unlogged("No space left on device"), None)
+            call.end(log_calls.Unlogged("No space left on device"), None)
             return call
 
         with monkeypatch.context() as context:

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import echannel_ray as ec
 from echannel_ray.formats.events import decode, encode
-from echannel_ray.formats.traced import Traced, switch
+from echannel_ray.formats.trace_context import Traced, switch
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.runtime.traced_replica import TracedReplica
 from tests.clusters import on, wait_until

@@ -9,7 +9,7 @@ from rich.console import Console
 
 import echannel_ray as ec
 from echannel_ray.gateway.client import GatewayClient
-from echannel_ray.logs.entries import Chosen, Place
+from echannel_ray.logs.entries import Chosen, WriteAttempt
 
 SCHEMA = pa.schema([("number", pa.int64())])
 
@@ -22,7 +22,7 @@ def test_stats_of_a_log(nodes, name):
     with GatewayClient(str(ec.connect().gateway())) as client:
         client.channel(name, SCHEMA, {"disk": True})
         client.publish(name, rows(100))
-        staged = client.stage(name, Place("w", 0, 0), rows(50))
+        staged = client.stage(name, WriteAttempt("w", 0, 0), rows(50))
         client.group(name, "query", "earliest", 60)
         stats = ec.channel(name).stats()
         assert (stats.producers, stats.events_published, stats.retained_events) == (0, 100, 100)

@@ -40,8 +40,8 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 def inside(*arguments: str, stdin: str = "") -> Result:
     """Run a command in this process, as the driver that it is, and goes on to be: others take seconds to join."""
     with (
-        patch("echannel_ray.overview.joining.running_ray", _this_ray),
-        patch("echannel_ray.cli.moving.joined", _this_process),
+        patch("echannel_ray.overview.ray_connection.running_ray", _this_ray),
+        patch("echannel_ray.cli.inside.joined", _this_process),
     ):
         return CliRunner().invoke(app, arguments, input=stdin)
 

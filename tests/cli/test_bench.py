@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from echannel_ray.cli import benching
+from echannel_ray.cli import bench_command
 from echannel_ray.errors import EChannelError
 from tests.cli.commands import ROOT, echannel
 from tests.clusters import wait_until
@@ -40,7 +40,7 @@ def test_an_unknown_name():
 def test_a_missing_package_is_named_before_anything_starts(no_ray, monkeypatch):
     monkeypatch.setattr("echannel_ray.benchmarks.table.Experiment.lacks", "psutil")
     with pytest.raises(EChannelError, match=r"memory can't run here: .*pip install 'echannel-ray\[bench\]'"):
-        benching.bench(["memory"], full=False, out=None, as_document=True)
+        bench_command.bench(["memory"], full=False, out=None, as_document=True)
 
 
 def test_a_short_run():

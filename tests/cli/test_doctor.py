@@ -32,7 +32,7 @@ def test_no_ray_and_none_wanted_is_no_problem(monkeypatch, no_ray):
     def none(address):
         raise Disconnected("no running Ray found")
 
-    monkeypatch.setattr("echannel_ray.overview.joining.running_ray", none)
+    monkeypatch.setattr("echannel_ray.overview.ray_connection.running_ray", none)
     report = examination.examine("default", None)
     assert not report.has_problem
     assert {each.check for each in report.findings if each.state == "left out"} == OF_A_RAY

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console, ConsoleDimensions
 
 from echannel_ray.cli.ranking import Ranking, ranked, shown
-from echannel_ray.cli.texts import UNKNOWN
+from echannel_ray.cli.terminal_text import UNKNOWN
 from echannel_ray.models import ChannelStats
-from echannel_ray.overview.rates import Meter
+from echannel_ray.overview.rate_meter import RateMeter
 
 
 def stats(name, published, **others):
@@ -25,7 +25,7 @@ def ranking(order):
         stats("b", 400, derived=derived, lag={"workers": 2, "others": 5}),
         stats("c", 200, events_dropped=40, dropped={"newest": 40}),
     ]
-    meter = Meter()
+    meter = RateMeter()
     ranked(before, meter, 10.0, order)
     return ranked(after, meter, 12.0, order)
 
@@ -45,7 +45,7 @@ def test_rates_are_of_the_interval():
 
 
 def test_what_is_new_or_told_less_is_unknown_and_no_peak_follows():
-    meter = Meter()
+    meter = RateMeter()
     rounds = []
     for at, published in enumerate([100, 200, 50, 400]):  # half of it was missing once
         rounds.append(ranked([stats("a", published, latency={"0.001": at})], meter, at, "rate"))

@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 from echannel_ray.cli import app
 from echannel_ray.cli.documents import NoDocument, as_json, documents
-from echannel_ray.cli.texts import console
+from echannel_ray.cli.terminal_text import console
 from echannel_ray.errors import Disconnected
-from echannel_ray.overview.joining import running_ray
+from echannel_ray.overview.ray_connection import running_ray
 from tests.cli.commands import ROOT, echannel, inside
 
 COMMANDS = ("status", "channels", "info", "tap", "publish", "top", "graph", "tree", "doctor", "revoke", "serve", "demo")

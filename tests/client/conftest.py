@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from echannel_ray.runtime.endpoint import Endpoint
+from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 from tests.client.scripted import Script, scripted
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Endpoint, Script]]:
+def ends() -> Iterator[tuple[ProcessEndpoint, Script]]:
     endpoint, script = scripted()
     yield endpoint, script
     endpoint.close()
@@ -19,10 +19,10 @@ def ends() -> Iterator[tuple[Endpoint, Script]]:
 
 
 @pytest.fixture
-def endpoint(ends: tuple[Endpoint, Script]) -> Endpoint:
+def endpoint(ends: tuple[ProcessEndpoint, Script]) -> ProcessEndpoint:
     return ends[0]
 
 
 @pytest.fixture
-def script(ends: tuple[Endpoint, Script]) -> Script:
+def script(ends: tuple[ProcessEndpoint, Script]) -> Script:
     return ends[1]

@@ -11,7 +11,7 @@ from typing import Any
 
 from echannel_ray import errors
 from echannel_ray.core import frames, messages
-from echannel_ray.runtime.endpoint import Endpoint
+from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Peer, PlainConnection
 
@@ -37,7 +37,7 @@ class Script:
         self._socket = sock
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def begin(self, endpoint: Endpoint) -> None:
+    def begin(self, endpoint: ProcessEndpoint) -> None:
         """Answer this endpoint."""
         self._endpoint = endpoint.id
         self._thread.start()
@@ -120,12 +120,12 @@ class Script:
         )
 
 
-def scripted(decide: Callable[[Script], None] = lambda script: None) -> tuple[Endpoint, Script]:
+def scripted(decide: Callable[[Script], None] = lambda script: None) -> tuple[ProcessEndpoint, Script]:
     """An endpoint, at work, and its script."""
     near, far = socket.socketpair()
     script = Script(far)
     decide(script)
-    endpoint = Endpoint("default", NODE, lambda _: PlainConnection(near, Peer("memory")))
+    endpoint = ProcessEndpoint("default", NODE, lambda _: PlainConnection(near, Peer("memory")))
     script.begin(endpoint)
     endpoint.start()
     return endpoint, script

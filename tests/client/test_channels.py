@@ -11,7 +11,7 @@ from echannel_ray.client.channels import encoder_of, fields_of, look_up, open_ty
 from echannel_ray.core.messages import Definition, LookUpChannel, OpenChannel
 from echannel_ray.options import Packing, Retention
 from echannel_ray.runtime.definitions import open_channel
-from echannel_ray.runtime.typed import open_more
+from echannel_ray.runtime.record_codec import open_more
 from echannel_ray.schemas import types
 
 

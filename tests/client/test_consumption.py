@@ -1,4 +1,4 @@
-"""Subscriptions in and out of their channel's books, and pairs that replace others."""
+"""Subscriptions in and out of their channel's books, and handler versions that replace others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from echannel_ray import errors
-from echannel_ray.client.consumption import NO_PAIR, Consumption, Pair, consume, end_all
+from echannel_ray.client.consumption import NO_EAGER_HANDLER, Consumption, EagerHandler, consume, end_all
 from echannel_ray.core.messages import Subscribe, Unsubscribe
 from echannel_ray.modulation.modulator import FIFOModulator
 from echannel_ray.runtime.function_driver import FunctionDriver
@@ -56,10 +56,10 @@ def consumption(endpoint, script, inbox) -> Consumption:
 
 
 def test_it_is_entered_once_and_leaves_once(endpoint, script, inbox, consumption):
-    assert endpoint.mailboxes.on("c") == [inbox]
+    assert endpoint.inboxes.on("c") == [inbox]
     assert inbox.incarnation == script.definition.incarnation
     (asked,) = script.of(Subscribe)
-    assert (asked.channel, asked.subscription, asked.incarnation, asked.turn) == ("c", inbox.number, 3, 0)
+    assert (asked.channel, asked.subscription, asked.incarnation, asked.handler_version) == ("c", inbox.number, 3, 0)
     consumption.close()
     assert consumption.closed
     assert inbox.closed
@@ -79,11 +79,11 @@ def test_of_one_that_fails_nothing_stays(endpoint, script, inbox, monkeypatch, w
         how["timeout"] = SHORT
     else:
         definition.options["retain"] = {}
-        monkeypatch.setattr("echannel_ray.retained.reader.LogReader.begin", lambda *_: 1 / 0)
+        monkeypatch.setattr("echannel_ray.retained.log_reader.LogReader.begin", lambda *_: 1 / 0)
     with pytest.raises((errors.ServiceNotGranted, TimeoutError, ZeroDivisionError)):
         consume(endpoint, definition, inbox, None, **how)
     assert script.of(Unsubscribe) == [Unsubscribe("c", inbox.number, {})]
-    assert not endpoint.mailboxes
+    assert not endpoint.inboxes
     assert inbox.closed
 
 
@@ -92,7 +92,9 @@ def test_logs_are_read_where_there_are_some_and_no_modulator_is_concerned(endpoi
     direct, derived, modulated = (pulled(endpoint) for _ in range(3))
     consume(endpoint, script.definition, direct, None)
     consume(endpoint, script.definition, derived, None, parent="key")
-    consume(endpoint, script.definition, modulated, None, pair=Pair.of(FIFOModulator(), None, None, None))
+    consume(
+        endpoint, script.definition, modulated, None, eager_handler=EagerHandler.of(FIFOModulator(), None, None, None)
+    )
     assert [each.supply.reads_logs for each in (direct, derived, modulated)] == [True, False, False]
 
 
@@ -123,14 +125,14 @@ def test_one_whose_process_has_left_closes_without_a_word(endpoint, script, inbo
     assert script.kinds == [Subscribe]
 
 
-# ---- another pair ----
+# ---- another handler version ----
 
 
 def test_another_pair_is_a_higher_turn(script, inbox, consumption):
     demodulator = Demodulator()
     consumption.reset(FIFOModulator(), demodulator, None, None)
     asked = script.of(Subscribe, 2)[1]
-    assert asked.turn == inbox.version == 1
+    assert asked.handler_version == inbox.version == 1
     assert asked.shipment is not None
     assert inbox.demodulators[1] is demodulator
 
@@ -149,7 +151,7 @@ def test_a_pair_that_takes_too_long_is_taken_back_by_the_old_one(script, inbox, 
     with pytest.raises(TimeoutError):
         consumption.reset(FIFOModulator(), None, None, SHORT)
     back = script.of(Subscribe, 3)[2]
-    assert (back.turn, back.shipment, back.pair) == (2, None, NO_PAIR.fingerprint)
+    assert (back.handler_version, back.shipment, back.handler_fingerprint) == (2, None, NO_EAGER_HANDLER.fingerprint)
     assert inbox.version == 2
 
 
@@ -161,19 +163,19 @@ def test_who_reads_logs_has_no_pair(script, inbox, consumption):
 
 def test_members_of_a_group_are_compared_by_both_halves():
     fingerprints = [
-        Pair.of(modulator, demodulator, None, "g").fingerprint
+        EagerHandler.of(modulator, demodulator, None, "g").fingerprint
         for modulator in (None, FIFOModulator())
         for demodulator in (None, Demodulator())
     ]
     assert fingerprints[0] == ""
     assert len({*fingerprints}) == 4
-    assert Pair.of(FIFOModulator(), Demodulator(), None, None).fingerprint == ""
+    assert EagerHandler.of(FIFOModulator(), Demodulator(), None, None).fingerprint == ""
     with pytest.raises(ValueError, match="tier"):
-        Pair.of(None, None, "nowhere", None)
+        EagerHandler.of(None, None, "nowhere", None)
     with pytest.raises(TypeError, match="not its class"):
-        Pair.of(None, Demodulator, None, None)
+        EagerHandler.of(None, Demodulator, None, None)
     with pytest.raises(TypeError, match="receive"):
-        Pair.of(None, object(), None, None)
+        EagerHandler.of(None, object(), None, None)
 
 
 # ---- many at once ----
@@ -188,7 +190,7 @@ def test_all_leave_together(endpoint, script):
     assert script.asked[3:5] == ["stop", "leave"]
     assert {each.subscription for each in script.of(Unsubscribe, 3)} == {each.number for each in inboxes}
     assert all(each.closed for each in inboxes)
-    assert not endpoint.mailboxes
+    assert not endpoint.inboxes
 
 
 def test_what_has_come_is_handled_first_where_that_is_wanted(endpoint, script):

@@ -18,7 +18,7 @@ from echannel_ray.runtime.consumer_sink import ConsumerSink
 from echannel_ray.runtime.inbox import Inbox
 from echannel_ray.runtime.publisher import Publisher
 from echannel_ray.runtime.pull_driver import PullDriver
-from echannel_ray.runtime.shipping import ship
+from echannel_ray.runtime.shipments import ship
 
 
 def test_a_producer_is_entered_and_taken_out_with_its_totals(endpoint, script):

@@ -6,11 +6,11 @@ from typing import Any
 
 from echannel_ray.core import frames
 from echannel_ray.core.flows import FlowSender
-from echannel_ray.core.gathering import Columns
+from echannel_ray.core.gather import PackColumns
 from echannel_ray.core.kinds import PLAIN
 from echannel_ray.core.messages import Consumer
-from echannel_ray.core.receiving import Delivered, Receiver
-from echannel_ray.core.sending import Sender
+from echannel_ray.core.receiver import Delivered, Receiver
+from echannel_ray.core.sender import Sender
 from echannel_ray.core.streams import SenderStream
 
 
@@ -36,13 +36,13 @@ class Bench:
             gather = stream.gather
             assert gather is not None
             if gather.stream is not stream or gather.kind != kind:
-                gather.turn(stream, kind)
+                gather.begin_run(stream, kind)
             gather.events.append(event)
             stream.published_bytes += size
             return True
         return not self.sender.send_to_all(stream, kind, event, size)[1]
 
-    def taken(self) -> list[tuple[FlowSender, int, Columns]]:
+    def taken(self) -> list[tuple[FlowSender, int, PackColumns]]:
         """What leaves now: a pack from each flow that has gathered something."""
         self.sender.new_flows.clear()
         packs = []
@@ -52,7 +52,7 @@ class Bench:
                 packs.append((flow, flow.sent([b"x"], 0, 1, 0.0), gather.take()))
         return packs
 
-    def arrive(self, *packs: tuple[FlowSender, int, Columns]) -> list[Delivered]:
+    def arrive(self, *packs: tuple[FlowSender, int, PackColumns]) -> list[Delivered]:
         got: list[Delivered] = []
         for flow, number, columns in packs:
             for _, endpoint in flow.destinations:

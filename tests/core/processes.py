@@ -10,16 +10,16 @@ from collections.abc import Callable, MutableSequence
 from itertools import islice
 
 from echannel_ray.core import frames, windows
-from echannel_ray.core.chunking import Large
 from echannel_ray.core.deliveries import Answered
-from echannel_ray.core.draining import DrainPoint
+from echannel_ray.core.drain_point import DrainPoint
 from echannel_ray.core.endpoint import EndpointCore
 from echannel_ray.core.flows import FlowReceiver
 from echannel_ray.core.framing import Framer
-from echannel_ray.core.gathering import Columns
+from echannel_ray.core.gather import PackColumns
 from echannel_ray.core.kinds import BLOCK as BLOCK_KIND
 from echannel_ray.core.kinds import PICKLED, typed
-from echannel_ray.core.receiving import Delivered
+from echannel_ray.core.large_events import Large
+from echannel_ray.core.receiver import Delivered
 from echannel_ray.core.streams import NEVER, SenderStream
 from echannel_ray.formats.packs import decode_body, encode_pack
 from tests.core.network import End, Network
@@ -56,7 +56,7 @@ class Process:
         self._is_performing = False
         self._asking: set[int] = set()  # streams for which somebody has asked a moment ago
 
-    def _encode(self, columns: Columns, gathered_bytes: int, stamp: float) -> list[frames.Buffer]:
+    def _encode(self, columns: PackColumns, gathered_bytes: int, stamp: float) -> list[frames.Buffer]:
         assert stamp <= self.network.now
         return encode_pack(columns, gathered_bytes, stamp)
 

@@ -24,7 +24,7 @@ def check_drained(published: Published, sequence: int, subscriptions: list[Subsc
             continue
         if subscription.channel != published.stream.channel or subscription.endpoint == published.endpoint:
             continue
-        if subscription.turn:
+        if subscription.handler_version:
             continue
         recipient = published.stream.recipients.get((subscription.endpoint, subscription.number))
         if recipient is not None and (recipient.gap or any(unhandled.kind == GAP for unhandled in recipient.sent)):
@@ -41,7 +41,7 @@ def check(world: World) -> None:
         for subscription in world.subscriptions:
             if subscription.channel != published.stream.channel or subscription.endpoint == published.endpoint:
                 continue
-            if subscription.group is None and not subscription.turn:
+            if subscription.group is None and not subscription.handler_version:
                 _check_plain(published, subscription)
         groups = {s.group for s in world.subscriptions if s.group and s.channel == published.stream.channel}
         for group in groups:
@@ -59,7 +59,7 @@ def check(world: World) -> None:
 
 
 def _check_parts(family: Family, subscription: Subscription) -> None:
-    """Each part of what is published goes to the pair that had its turn, in order, and completely."""
+    """Each part of what is published goes to the handler version that had its turn, in order, and completely."""
     who = (subscription.endpoint, subscription.number)
     streams = {published.stream.number: published for published in family.streams.values()}
     first = next(iter(streams.values()))
@@ -69,7 +69,11 @@ def _check_parts(family: Family, subscription: Subscription) -> None:
     wanted = [part for part in wanted if part.last >= part.first]
     got: list[Part] = []
     for part in subscription.parts.get(family.endpoint, []):
-        if got and (got[-1].turn, got[-1].stream, got[-1].last + 1) == (part.turn, part.stream, part.first):
+        if got and (got[-1].handler_version, got[-1].stream, got[-1].last + 1) == (
+            part.handler_version,
+            part.stream,
+            part.first,
+        ):
             got[-1] = got[-1]._replace(last=part.last)
         elif part.stream in streams:
             got.append(part)
@@ -139,7 +143,7 @@ def _check_nothing_kept(world: World) -> None:
     for endpoint in alive:
         for flow in endpoint.core.sender.flows.values():
             assert not flow.kept, f"e{endpoint.number}, flow {flow.number} keeps {[p.number for p in flow.kept]}"
-            is_needed = flow.streams or endpoint.core.sender.is_last_trace(flow)
+            is_needed = flow.streams or endpoint.core.sender.is_last_flow_used(flow)
             assert is_needed, f"e{endpoint.number}, flow {flow.number} is used by nobody"
             used.add(frames.KEY.pack(endpoint.number, flow.number))
         assert not any(endpoint.core.sender.gathers.values())

@@ -7,9 +7,9 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from echannel_ray.core.deliveries import Answered, Awaited
-from echannel_ray.core.draining import DrainPoint
+from echannel_ray.core.drain_point import DrainPoint
 from echannel_ray.core.kinds import Block
-from echannel_ray.core.receiving import Delivered
+from echannel_ray.core.receiver import Delivered
 from echannel_ray.core.streams import SenderStream
 
 EVENT = Struct("<QIII")  # endpoint, stream, sequence, size
@@ -53,9 +53,9 @@ class Published:
 
 
 class Part(NamedTuple):
-    """What a subscription gets of one producer with one turn of its pair: these events of one stream."""
+    """What a subscription gets of one producer with one of its handler versions: these events of one stream."""
 
-    turn: int
+    handler_version: int
     stream: int
     first: int
     last: int
@@ -67,7 +67,7 @@ class Family:
     def __init__(self, streams: dict[str, Published]) -> None:
         self.streams = streams
         self.version = 0
-        self.places: dict[tuple[int, int], tuple[str, int]] = {}  # (endpoint, subscription): channel, turn
+        self.places: dict[tuple[int, int], tuple[str, int]] = {}  # (endpoint, subscription): channel, handler version
         self.parts: dict[tuple[int, int], list[Part]] = {}  # what each was to get, by the cuts that there were
         for published in streams.values():
             published.family = self
@@ -81,11 +81,13 @@ class Family:
         for who, place in [*self.places.items()]:
             if places.get(who) != place:
                 self.end_part(who)
-        for who, (channel, turn) in places.items():
+        for who, (channel, handler_version) in places.items():
             if who not in self.places and channel in self.streams:
-                self.places[who] = (channel, turn)
+                self.places[who] = (channel, handler_version)
                 published = self.streams[channel]
-                self.parts.setdefault(who, []).append(Part(turn, published.stream.number, published.last + 1, -1))
+                self.parts.setdefault(who, []).append(
+                    Part(handler_version, published.stream.number, published.last + 1, -1)
+                )
 
     def end_part(self, who: tuple[int, int]) -> None:
         channel, _ = self.places.pop(who)
@@ -110,7 +112,7 @@ class Subscription:
         self.received: dict[tuple[int, int], list[tuple[Any, ...]]] = {}  # by stream: (first, last, is gap)
         self.handled: dict[tuple[int, int], list[tuple[int, bool]]] = {}
         self.starts: dict[tuple[int, int], int] | None = None  # by stream, once `subscribe` has returned
-        self.turn = 0
+        self.handler_version = 0
         self.parts: dict[int, list[Part]] = {}  # by endpoint: what has arrived
         self.paused = False
         self.busy = False

@@ -191,13 +191,13 @@ class World:
         self._push()
 
     def reset(self, subscription: Subscription, channel: str) -> None:
-        """A subscription goes over to another pair: on this channel, which may be the one that it is on."""
+        """A subscription goes over to another handler version: on this channel, which may be the one that it is on."""
         who = (subscription.endpoint, subscription.number)
         consumer = self._consumers.get(who)
         if consumer is not None:
-            subscription.turn += 1
+            subscription.handler_version += 1
             subscription.channel = channel
-            self._consumers[who] = replace(consumer, derived=channel, turn=subscription.turn)
+            self._consumers[who] = replace(consumer, derived=channel, handler_version=subscription.handler_version)
             self._push()
 
     def _push(self) -> None:
@@ -215,19 +215,21 @@ class World:
             return
         family.version = version
         remote = [consumer for consumer in consumers if consumer.endpoint != endpoint.number]
-        after = {}
+        cutover_points = {}
         for each in remote:
             who = (each.endpoint, each.subscription)
             channel, _ = family.places.get(who, (each.derived, 0))
             if channel != each.derived:
-                trace = endpoint.core.trace_of(family.streams[channel].stream, *who)
-                if trace is not None:
-                    after[who] = trace
-        family.cut({(each.endpoint, each.subscription): (each.derived, each.turn) for each in remote})
+                cutover_point = endpoint.core.cutover_point_of(family.streams[channel].stream, *who)
+                if cutover_point is not None:
+                    cutover_points[who] = cutover_point
+        family.cut({(each.endpoint, each.subscription): (each.derived, each.handler_version) for each in remote})
         for published in self.rng.sample(streams, len(streams)):
             own = [each for each in remote if each.derived == published.stream.channel]
-            endpoint.core.members_changed(published.stream, (1, version), own, after=after)
-        self.network.note("membership", f"e{endpoint.number}", detail=(streams[0].stream.number, version, after))
+            endpoint.core.members_changed(published.stream, (1, version), own, cutover_points=cutover_points)
+        self.network.note(
+            "membership", f"e{endpoint.number}", detail=(streams[0].stream.number, version, cutover_points)
+        )
         for published in streams:
             endpoint.pump(published)
         endpoint.flush()
@@ -339,7 +341,7 @@ class World:
 
     # ---- the end ----
 
-    def settle(self, seconds: float = 120.0) -> None:
+    def quiesce(self, seconds: float = 120.0) -> None:
         """Faults stop; time runs on until nothing happens any more."""
         self.network.fault_rate = 0.0
         self.is_healed = True

@@ -1,4 +1,4 @@
-"""Cursors of a reader in its logs: every order in which keepers answer, die and come back, and what is told then."""
+"""Cursors of a reader in its logs: every order in which log hosts answer, die and come back, and what is told then."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Reading(RuleBasedStateMachine):
     def begin(self, start: int | str, is_of_group: bool) -> None:
         self.cursor = LogCursor(HERE, start, is_of_group)
         self.first, self.end = 0, 5  # of the log
-        self.group_at = 0  # where the keeper has the group, once it has joined
+        self.group_at = 0  # where the log host has the group, once it has joined
         self.runs: deque[LogRun] = deque()  # what the handler has not done with
         self.taken: list[int] = []  # all offsets that came
         self.handled: set[int] = set()
@@ -113,7 +113,7 @@ class Reading(RuleBasedStateMachine):
         self.cursor.run_closed(run.start, stop, run.size_bytes)
         self.handled |= {*range(run.start, stop)}
 
-    # ---- what the keeper answers ----
+    # ---- what the log host answers ----
 
     @precondition(lambda self: self._is("joining"))
     @rule()
@@ -121,7 +121,7 @@ class Reading(RuleBasedStateMachine):
         was_first = isinstance(self.cursor.start, str)
         self.cursor.joined(self.group_at if self.cursor.is_of_group else self.first)
         if self.cursor.is_of_group:
-            self.taken, self.runs = [], deque()  # by another keeper it may be given all again
+            self.taken, self.runs = [], deque()  # by another log host it may be given all again
             self.cursor.waiting_bytes = 0
         elif was_first:
             assert self.cursor.at == self.first
@@ -156,7 +156,7 @@ class Reading(RuleBasedStateMachine):
         self.missing |= {*range(start, begin)}
         self.taken += range(begin, stop)
 
-    # ---- what happens to the keeper ----
+    # ---- what happens to the log host ----
 
     @precondition(lambda self: not self._is("lost"))
     @rule()

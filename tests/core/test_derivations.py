@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from echannel_ray.core.counting import node_key
+from echannel_ray.core.counters import node_key
 from echannel_ray.core.derivations import MAX_CHANGES_WITH_CODE, make_key
 from echannel_ray.core.membership import ChannelBook, InstallDerived
 from echannel_ray.core.messages import (
@@ -18,7 +18,7 @@ from echannel_ray.core.messages import (
     Membership,
     ModulatorGone,
     OpenChannel,
-    Refused,
+    RefusedModulator,
     RegisterProducer,
     Registrations,
     Release,
@@ -45,7 +45,7 @@ def book() -> Iterator[ChannelBook]:
     made.validate()
 
 
-def ask(book: ChannelBook, endpoint: int, request: Any, *refused: tuple[int, Refused]) -> Any:
+def ask(book: ChannelBook, endpoint: int, request: Any, *refused: tuple[int, RefusedModulator]) -> Any:
     """The reply in the end. Installations end as given: with these refusals, or with none."""
     reply, instructions = book.requested(NODE, endpoint, request)
     if isinstance(request, Subscribe | Derive) and reply is None:
@@ -66,8 +66,8 @@ def begin(book: ChannelBook, endpoint: int, request: Any) -> InstallDerived:
 
 
 def subscription(number: int = 1, shipment: Shipment | None = MODULATOR, **more: Any) -> Subscribe:
-    pair = "" if shipment is None else shipment.code.hex()
-    return Subscribe("c", number, more.pop("group", None), pair, shipment=shipment, **more)
+    handler_fingerprint = "" if shipment is None else shipment.code.hex()
+    return Subscribe("c", number, more.pop("group", None), handler_fingerprint, shipment=shipment, **more)
 
 
 def membership(book: ChannelBook) -> Membership:
@@ -117,7 +117,7 @@ def test_without_producers_nothing_has_to_be_installed(book: ChannelBook) -> Non
 
 
 def test_a_refusal_leaves_nothing_but_what_others_use(book: ChannelBook) -> None:
-    refusal = (PRODUCER, Refused(KEY, 1, b""))
+    refusal = (PRODUCER, RefusedModulator(KEY, 1, b""))
     assert ask(book, CONSUMER, subscription(), refusal) is None
     assert keys(book) == []
     ask(book, CONSUMER, subscription())
@@ -147,50 +147,50 @@ def test_where_it_is_lacking_it_is_installed_anew(book: ChannelBook) -> None:
 def test_a_reset_of_its_own_consumer_installs_it_anew(book: ChannelBook) -> None:
     ask(book, CONSUMER, subscription())
     ask(book, PRODUCER, ModulatorGone("c", KEY, 0, 1))
-    reply = ask(book, CONSUMER, subscription(turn=1))
-    assert (reply.consumers[0].turn, reply.derived[0].generation) == (1, 1)
+    reply = ask(book, CONSUMER, subscription(handler_version=1))
+    assert (reply.consumers[0].handler_version, reply.derived[0].generation) == (1, 1)
 
 
 def test_parents_that_lack_are_installed_with_their_children(book: ChannelBook) -> None:
     ask(book, CONSUMER, Derive("c", 1, "", MODULATOR))
     ask(book, CONSUMER, subscription(parent=KEY, shipment=OTHER))
     ask(book, PRODUCER, ModulatorGone("c", KEY, 0, 1))
-    install = begin(book, CONSUMER, subscription(parent=KEY, shipment=OTHER, turn=1))
+    install = begin(book, CONSUMER, subscription(parent=KEY, shipment=OTHER, handler_version=1))
     assert install.keys == (KEY,)
     assert [derived.generation for derived in membership(book).derived] == [1, 0]
     book.install_ended(install, [])
-    book.resumed(NODE, CONSUMER, subscription(parent=KEY, shipment=OTHER, turn=1))
+    book.resumed(NODE, CONSUMER, subscription(parent=KEY, shipment=OTHER, handler_version=1))
 
 
 def test_a_reset_replaces_and_a_late_one_changes_nothing(book: ChannelBook) -> None:
     ask(book, CONSUMER, subscription())
-    ask(book, CONSUMER, subscription(shipment=OTHER, turn=2))
+    ask(book, CONSUMER, subscription(shipment=OTHER, handler_version=2))
     other = make_key("", identify(OTHER), "isolated")
     assert keys(book) == [other]
     version = membership(book).version
-    ask(book, CONSUMER, subscription(turn=1))
-    ask(book, CONSUMER, subscription(turn=2))
+    ask(book, CONSUMER, subscription(handler_version=1))
+    ask(book, CONSUMER, subscription(handler_version=2))
     assert (keys(book), membership(book).version) == ([other], version)
-    ask(book, CONSUMER, subscription(shipment=None, turn=3))
-    assert (keys(book), membership(book).consumers[0].turn) == ([], 3)
+    ask(book, CONSUMER, subscription(shipment=None, handler_version=3))
+    assert (keys(book), membership(book).consumers[0].handler_version) == ([], 3)
 
 
 def test_a_reset_that_fails_leaves_the_old_pair(book: ChannelBook) -> None:
     ask(book, CONSUMER, subscription())
     other = make_key("", identify(OTHER), "isolated")
-    ask(book, CONSUMER, subscription(shipment=OTHER, turn=1), (PRODUCER, Refused(other, 1, b"")))
+    ask(book, CONSUMER, subscription(shipment=OTHER, handler_version=1), (PRODUCER, RefusedModulator(other, 1, b"")))
     assert keys(book) == [KEY]
     (consumer,) = membership(book).consumers
-    assert (consumer.derived, consumer.turn) == (KEY, 0)
+    assert (consumer.derived, consumer.handler_version) == (KEY, 0)
 
 
 def test_a_group_has_one_pair_on_each_channel(book: ChannelBook) -> None:
     ask(book, CONSUMER, subscription(group="g"))
-    ask(book, CONSUMER, subscription(group="g", shipment=OTHER, turn=1))
-    ask(book, CONSUMER, subscription(group="g", turn=2))
+    ask(book, CONSUMER, subscription(group="g", shipment=OTHER, handler_version=1))
+    ask(book, CONSUMER, subscription(group="g", handler_version=2))
     ask(book, 21, subscription(group="g"))
     for request in (
-        subscription(group="g", turn=3),
+        subscription(group="g", handler_version=3),
         subscription(2, group="g", shipment=OTHER),
         subscription(2, group="g", parent=KEY, shipment=None),  # they would share the events
     ):
@@ -215,15 +215,22 @@ def test_code_travels_while_it_is_new(book: ChannelBook) -> None:
 
 def test_reports_bring_back_what_is_derived(book: ChannelBook) -> None:
     ask(book, CONSUMER, Derive("c", 4, "", MODULATOR))
-    ask(book, CONSUMER, subscription(parent=KEY, shipment=OTHER, turn=2))
+    ask(book, CONSUMER, subscription(parent=KEY, shipment=OTHER, handler_version=2))
     before = membership(book)
     (definition,) = book.definitions()
     rebuilt = ChannelBook(200, open_schema, identify)
     rebuilt.registrations_reported(Registrations(NODE, PRODUCER, "c", definition, ((1, ""),), ()))
     (consumer,) = before.consumers
-    pair = OTHER.code.hex()
+    handler_fingerprint = OTHER.code.hex()
     report = Registrations(
-        NODE, CONSUMER, "c", definition, (), ((1, None, pair, consumer.derived, 2),), before.derived, ((4, KEY),)
+        NODE,
+        CONSUMER,
+        "c",
+        definition,
+        (),
+        ((1, None, handler_fingerprint, consumer.derived, 2),),
+        before.derived,
+        ((4, KEY),),
     )
     rebuilt.registrations_reported(report)
     after = membership(rebuilt)
@@ -283,7 +290,7 @@ def test_an_installation_of_before_says_nothing_of_a_later_one(book: ChannelBook
     assert keys(book) == []
     second = begin(book, 21, subscription())
     assert (first.number, first.keys) != (second.number, second.keys)
-    book.install_ended(first, [(PRODUCER, Refused(KEY, 1, b""))])
+    book.install_ended(first, [(PRODUCER, RefusedModulator(KEY, 1, b""))])
     assert keys(book) == [KEY]
     book.install_ended(second, [])
     assert book.resumed(NODE, 21, subscription())[0].consumers

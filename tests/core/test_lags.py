@@ -38,10 +38,10 @@ def test_is_never_negative():
     assert lags({"ends": {STREAM: 5}}, {"arrived": {f"{STREAM}/b.1": 9, "another/b.1": 9}}) == [0, 0]
 
 
-def lag_of(bench: Bench, stream: Any, turns: dict[int, int] | None = None) -> int:
+def lag_of(bench: Bench, stream: Any, handler_versions: dict[int, int] | None = None) -> int:
     """What has not arrived at the consumers, as far as it is sent to them."""
     answers = [
-        {"arrived": receiver.arrived(subscription, (turns or {}).get(subscription, 0))}
+        {"arrived": receiver.arrived(subscription, (handler_versions or {}).get(subscription, 0))}
         for receiver in bench.receivers.values()
         for subscription in receiver.subscriptions
     ]
@@ -56,7 +56,7 @@ def test_what_was_dropped_for_a_laggard_is_no_part_of_its_lag(policy: str) -> No
     slow, lag = [], []
     for i in range(1, 11):
         bench.publish(stream, i)
-        bench.sender.settle(stream)
+        bench.sender.end_run(stream)
         lag.append(lag_of(bench, stream))
         got = bench.exchange()
         bench.handle(stream, [each for each in got if each.source.subscription == 30])
@@ -101,9 +101,9 @@ def test_a_stream_that_a_subscription_has_left_does_not_count() -> None:
     bench.publish(stream, 1)
     bench.handle(stream, bench.exchange())
     bench.members(stream, bench.consumer(3, 30))
-    bench.members(other, replace(bench.consumer(2, 20), turn=1))  # by which nothing has come yet
+    bench.members(other, replace(bench.consumer(2, 20), handler_version=1))  # by which nothing has come yet
     for i in range(5):
         bench.publish(stream, i)
     bench.exchange()
-    bench.sender.settle(stream)
+    bench.sender.end_run(stream)
     assert lag_of(bench, stream, {20: 1}) == 0

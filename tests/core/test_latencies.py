@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from echannel_ray.core.counting import add_up
+from echannel_ray.core.counters import add_up
 from echannel_ray.core.latencies import BOUNDS_SECONDS, Latencies, quantile
 
 

@@ -52,7 +52,7 @@ class Script:
 
     def run(self) -> None:
         self.world.network.run(self.lasts)
-        self.world.settle()
+        self.world.quiesce()
         check(self.world)
 
     def _endpoint(self):

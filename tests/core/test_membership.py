@@ -11,9 +11,9 @@ from echannel_ray.core.messages import (
     Definition,
     DeleteChannel,
     GetChannelStats,
-    KeptLog,
     LogAddress,
     OpenChannel,
+    OpenedLog,
     RegisterProducer,
     Registrations,
     Shipment,
@@ -57,9 +57,9 @@ def produce(book: ChannelBook, stream: int = 1, endpoint: int = PRODUCER, node: 
 
 
 def subscribe(
-    book: ChannelBook, group: str | None = None, pair: str = "", endpoint: int = CONSUMER, **more: Any
+    book: ChannelBook, group: str | None = None, handler_fingerprint: str = "", endpoint: int = CONSUMER, **more: Any
 ) -> Any:
-    return book.requested(OTHER_NODE, endpoint, Subscribe("c", 7, group, pair, **more))
+    return book.requested(OTHER_NODE, endpoint, Subscribe("c", 7, group, handler_fingerprint, **more))
 
 
 def test_the_first_opening_defines_and_the_others_compare(book):
@@ -229,7 +229,7 @@ def test_a_recovered_definition_does_not_bring_back_what_was_deleted(book):
     assert book.state("c") == "deleted"
 
 
-LOG = KeptLog("0123", 7)
+LOG = OpenedLog("0123", 7)
 
 
 def open_retained(book: ChannelBook) -> Definition:
@@ -246,7 +246,7 @@ def test_who_keeps_a_log_is_told_to_readers_and_producers(book):
     assert instructions == [PushMembership("c", membership.version, everybody)]
     assert produce(book, log=LOG) == (membership, [])  # repeated
     assert book.counts("c")["producers"] == 0  # it publishes nothing of its own
-    replaced, instructions = produce(book, log=KeptLog("4567", 0))
+    replaced, instructions = produce(book, log=OpenedLog("4567", 0))
     assert replaced.logs == (LogAddress(NODE, PRODUCER, "4567", 0),)
     assert instructions == [PushMembership("c", replaced.version, everybody)]
 
@@ -288,7 +288,7 @@ def test_reports_rebuild_logs(book):
     version = rebuilt.membership("c").version
     rebuilt.registrations_reported(report)
     assert rebuilt.membership("c").version == version
-    stray = Registrations(NODE, 30, "c", definition, (), (), logs=((1, KeptLog("89ab", 0)),))
+    stray = Registrations(NODE, 30, "c", definition, (), (), logs=((1, OpenedLog("89ab", 0)),))
     rebuilt.registrations_reported(stray)
     assert len(rebuilt.membership("c").logs) == 1
     rebuilt.validate()

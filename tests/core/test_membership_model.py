@@ -20,7 +20,7 @@ from echannel_ray.core.messages import (
     Derived,
     ModulatorGone,
     OpenChannel,
-    Refused,
+    RefusedModulator,
     RegisterProducer,
     Registrations,
     Release,
@@ -35,7 +35,7 @@ from tests.core.test_membership import SCHEMA, identify, open_schema
 NAMES = st.sampled_from(["a", "a", "b"])
 ENDPOINTS = st.integers(1, 6)
 NUMBERS = st.integers(1, 2)
-TURNS = st.integers(0, 3)
+HANDLER_VERSIONS = st.integers(0, 3)
 GROUPS = st.sampled_from([None, None, "g"])
 CODES = st.sampled_from([None, b"m", b"n"])
 INDEXES = st.integers(0, 7)
@@ -52,10 +52,10 @@ def ship(code: bytes | None) -> Shipment | None:
 @dataclass(frozen=True)
 class Subscribed:
     group: str | None
-    pair: str
+    handler_fingerprint: str
     parent: str
     key: str
-    turn: int
+    handler_version: int
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,12 @@ class BookAgainstModel(RuleBasedStateMachine):
         return live
 
     def contradicts(self, endpoint: int, request: Subscribe | Derive) -> bool:
-        """Whether it is another request of the same subscription's turn, or of the same handle: none ever is."""
+        """Whether it is another request of the same subscription's handler version, or of the same handle: none ever
+        is.
+        """
 
         def asker(each: Subscribe | Derive) -> tuple[Any, ...]:
-            own = (each.subscription, each.turn) if isinstance(each, Subscribe) else each.handle
+            own = (each.subscription, each.handler_version) if isinstance(each, Subscribe) else each.handle
             return type(each), each.channel, own
 
         mine = (endpoint, *asker(request))
@@ -164,8 +166,10 @@ class BookAgainstModel(RuleBasedStateMachine):
             return
         place = (request.channel, endpoint, request.subscription)
         known = self.consumers.get(place)
-        if known is None or known.turn < request.turn:
-            self.consumers[place] = Subscribed(request.group, request.pair, request.parent, key, request.turn)
+        if known is None or known.handler_version < request.handler_version:
+            self.consumers[place] = Subscribed(
+                request.group, request.handler_fingerprint, request.parent, key, request.handler_version
+            )
 
     def grant(self, endpoint: int, request: Subscribe | Derive, key: str, granted: tuple[Any, ...]) -> None:
         if not granted:
@@ -227,33 +231,47 @@ class BookAgainstModel(RuleBasedStateMachine):
         if self.expect(endpoint, UnregisterProducer(channel, stream, {})):
             self.producers.pop((channel, endpoint, stream), None)
 
-    @rule(channel=NAMES, endpoint=ENDPOINTS, number=NUMBERS, group=GROUPS, code=CODES, parent=INDEXES, turn=TURNS)
-    def subscribe(self, channel, endpoint, number, group, code, parent, turn):
+    @rule(
+        channel=NAMES,
+        endpoint=ENDPOINTS,
+        number=NUMBERS,
+        group=GROUPS,
+        code=CODES,
+        parent=INDEXES,
+        handler_version=HANDLER_VERSIONS,
+    )
+    def subscribe(self, channel, endpoint, number, group, code, parent, handler_version):
         place = (channel, endpoint, number)
         known = self.consumers.get(place)
-        pair = "" if code is None else code.hex()
+        handler_fingerprint = "" if code is None else code.hex()
         request = Subscribe(
-            channel, number, group, pair, parent=self.parent(channel, parent), shipment=ship(code), turn=turn
+            channel,
+            number,
+            group,
+            handler_fingerprint,
+            parent=self.parent(channel, parent),
+            shipment=ship(code),
+            handler_version=handler_version,
         )
         if self.contradicts(endpoint, request):
             return
         key = self.key_of(channel, endpoint, request.parent, request.shipment)
         members = [
-            (where, each.parent, each.key, each.pair)
+            (where, each.parent, each.key, each.handler_fingerprint)
             for where, each in self.consumers.items()
             if where[0] == channel and each.group == group
         ]
         for each in self.waiting:
             if isinstance(each.request, Subscribe) and (each.request.channel, each.request.group) == (channel, group):
                 where = (channel, each.endpoint, each.request.subscription)
-                members.append((where, each.request.parent, each.key, each.request.pair))
+                members.append((where, each.request.parent, each.key, each.request.handler_fingerprint))
         refused = any(
             where != place
             and (its_parent == request.parent or its_key == key)
-            and (its_pair != pair or known is not None)
-            for where, its_parent, its_key, its_pair in members
+            and (its_fingerprint != handler_fingerprint or known is not None)
+            for where, its_parent, its_key, its_fingerprint in members
         )
-        is_repeated = known is not None and known.turn >= turn
+        is_repeated = known is not None and known.handler_version >= handler_version
         errors = self.missing(channel)
         if group is not None and refused and not is_repeated:
             errors = errors or (ModulatorRefused,)
@@ -317,7 +335,7 @@ class BookAgainstModel(RuleBasedStateMachine):
         refused = []
         if refuses:
             key = install.keys[who % len(install.keys)]
-            refused = [(install.to[who % len(install.to)][1], Refused(key, 1, b""))]
+            refused = [(install.to[who % len(install.to)][1], RefusedModulator(key, 1, b""))]
         self.book.install_ended(install, refused)
         concerned = [each for each in self.waiting if each.waits_for(install)]
         self.forget_waiting(lambda each: each.waits_for(install))
@@ -388,7 +406,10 @@ class BookAgainstModel(RuleBasedStateMachine):
                     channel,
                     self.definitions[channel],
                     tuple(streams.items()),
-                    tuple((number, c.group, c.pair, c.key, c.turn) for number, c in consumers.items()),
+                    tuple(
+                        (number, c.group, c.handler_fingerprint, c.key, c.handler_version)
+                        for number, c in consumers.items()
+                    ),
                     self.chain(channel, keys),
                     tuple(handles.items()),
                 )
@@ -403,7 +424,7 @@ class BookAgainstModel(RuleBasedStateMachine):
             membership = self.book.membership(channel)
             assert membership is not None
             expected = {
-                Consumer(node_of(endpoint), endpoint, number, each.group, each.key, each.turn)
+                Consumer(node_of(endpoint), endpoint, number, each.group, each.key, each.handler_version)
                 for (name, endpoint, number), each in self.consumers.items()
                 if name == channel
             }

@@ -1,4 +1,6 @@
-"""A subscription goes over to another pair: one cut, nothing lost, and nothing for the new pair before its turn."""
+"""A subscription goes over to another handler version: one cut, nothing lost, and nothing for the new handler version
+before its turn.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from echannel_ray.core import frames
-from echannel_ray.core.gathering import Gather
+from echannel_ray.core.gather import Gather
 from echannel_ray.core.kinds import GAP, NOTICE
 from echannel_ray.core.messages import Consumer
-from echannel_ray.core.receiving import Delivered
+from echannel_ray.core.receiver import Delivered
 from echannel_ray.core.streams import SenderStream
 from echannel_ray.core.windows import BLOCK, DROP_NEWEST, DROP_OLDEST
 from tests.core.direct import Bench, seen
@@ -31,18 +33,20 @@ def opened(bench: Bench, *names: str, policy: str = BLOCK, window: int = 1000) -
 
 
 def move(bench: Bench, consumer: Consumer, former: SenderStream, new: SenderStream, *others: Consumer) -> Consumer:
-    """As a producer's endpoint does it: traces first, and the new stream has a new flow. `others` stay."""
-    turned = replace(consumer, turn=consumer.turn + 1)
+    """As a producer's endpoint does it: cut-over points first, and the new stream has a new flow. `others` stay."""
+    replaced = replace(consumer, handler_version=consumer.handler_version + 1)
     who = (consumer.endpoint, consumer.subscription)
-    trace = bench.sender.cutovers.trace_of(former, *who)
+    cutover_point = bench.sender.cutovers.cutover_point_of(former, *who)
     bench.members(former, *others)
     bench.sender.flow_to.clear()
     bench.version += 1
-    bench.sender.membership_changed(new, (1, bench.version), [turned], after={who: trace} if trace else {})
-    return turned
+    bench.sender.membership_changed(
+        new, (1, bench.version), [replaced], cutover_points={who: cutover_point} if cutover_point else {}
+    )
+    return replaced
 
 
-def turns(delivered: list[Delivered], subscription: int) -> list[int]:
+def handler_versions(delivered: list[Delivered], subscription: int) -> list[int]:
     return [each.version for each in delivered if each.source.subscription == subscription]
 
 
@@ -59,7 +63,7 @@ def test_the_new_pair_waits_for_the_last_of_the_old_one(bench: Bench) -> None:
     assert bench.receivers[2].refused == 1
     assert seen(bench.arrive(*late), 20) == ["a1"]
     got = bench.arrive(*early)
-    assert (seen(got, 20), turns(got, 20)) == (["b1"], [1])
+    assert (seen(got, 20), handler_versions(got, 20)) == (["b1"], [1])
     assert list(bench.receivers[2].streams) == [(1, two.number)], "the former stream is forgotten"
 
 
@@ -83,7 +87,7 @@ def test_the_old_pairs_last_event_may_be_in_the_very_pack(bench: Bench) -> None:
         events=old.events + new.events,
     )
     got = bench.arrive((flow, number, both))
-    assert (seen(got, 20), turns(got, 20)) == (["a2", "b1"], [0, 1])
+    assert (seen(got, 20), handler_versions(got, 20)) == (["a2", "b1"], [0, 1])
 
 
 def test_only_the_demodulator_is_replaced(bench: Bench) -> None:
@@ -92,13 +96,13 @@ def test_only_the_demodulator_is_replaced(bench: Bench) -> None:
     bench.members(stream, first, second)
     bench.publish(stream, 1)
     late = bench.taken()
-    bench.members(stream, replace(first, turn=1), second)
+    bench.members(stream, replace(first, handler_version=1), second)
     bench.publish(stream, 2)
     early = bench.taken()
     assert seen(bench.arrive(*early), 30) == []
     got = [*bench.arrive(*late), *bench.arrive(*early)]
-    assert (seen(got, 20), turns(got, 20)) == ([1, 2], [0, 1])
-    assert (seen(got, 30), turns(got, 30)) == ([1, 2], [0, 0])
+    assert (seen(got, 20), handler_versions(got, 20)) == ([1, 2], [0, 1])
+    assert (seen(got, 30), handler_versions(got, 30)) == ([1, 2], [0, 0])
 
 
 def test_a_pair_that_got_nothing_leaves_the_wait_to_the_next(bench: Bench) -> None:
@@ -127,11 +131,13 @@ def test_there_and_back(bench: Bench, between: int) -> None:
     for i in range(between):
         bench.publish(two, f"b{i}")
     packs.append(bench.taken())
-    trace = bench.sender.cutovers.trace_of(two, 2, 20)
+    cutover_point = bench.sender.cutovers.cutover_point_of(two, 2, 20)
     bench.members(two)
     bench.version += 1
-    assert trace is not None
-    bench.sender.membership_changed(one, (1, bench.version), [replace(consumer, turn=2), other], after={(2, 20): trace})
+    assert cutover_point is not None
+    bench.sender.membership_changed(
+        one, (1, bench.version), [replace(consumer, handler_version=2), other], cutover_points={(2, 20): cutover_point}
+    )
     bench.publish(one, "a3")
     packs.append(bench.taken())
     got: list[Delivered] = []
@@ -139,7 +145,7 @@ def test_there_and_back(bench: Bench, between: int) -> None:
         for each in reversed(packs):
             got += bench.arrive(*each)
     assert seen(got, 20) == ["a1", *(f"b{i}" for i in range(between)), "a3"]
-    assert turns(got, 20) == [0, *([1] if between else []), 2]
+    assert handler_versions(got, 20) == [0, *([1] if between else []), 2]
     assert seen(got, 30) == ["a1", "a2", "a3"]
 
 
@@ -156,7 +162,7 @@ def test_what_an_unread_pack_had_is_a_gap_for_its_own_pair(bench: Bench) -> None
     bench.publish(two, "b1")
     ((_, _, columns),) = bench.taken()
     got = bench.arrive((flow, number + 1, columns))  # by the same flow
-    assert (seen(got, 20), turns(got, 20)) == ([(2, 2), "b1"], [0, 1])
+    assert (seen(got, 20), handler_versions(got, 20)) == ([(2, 2), "b1"], [0, 1])
 
 
 def test_a_wait_for_what_another_flow_can_not_bring_ends(bench: Bench) -> None:
@@ -209,7 +215,7 @@ def test_the_death_of_a_producer_ends_the_wait(bench: Bench) -> None:
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_producer_that_closes_behind_a_reset_leaves_nothing(bench: Bench, is_late: bool) -> None:
-    """Nothing was sent to the new pair, so nothing else would say that the old one has had all."""
+    """Nothing was sent to the new handler version, so nothing else would say that the old one has had all."""
     one, two = opened(bench, "a", "b")
     consumer = bench.consumer(2, 20)
     bench.members(one, consumer)
@@ -265,16 +271,16 @@ def test_four_streams_that_change_places_do_not_wait_for_each_other(bench: Bench
     bench.members(d, second, third)  # by the flow to both
     bench.publish(b, "b1")
     bench.publish(d, "d1")
-    traces = {
-        (2, 20): bench.sender.cutovers.trace_of(b, 2, 20),
-        (2, 21): bench.sender.cutovers.trace_of(d, 2, 21),
-        (3, 30): bench.sender.cutovers.trace_of(d, 3, 30),
+    points = {
+        (2, 20): bench.sender.cutovers.cutover_point_of(b, 2, 20),
+        (2, 21): bench.sender.cutovers.cutover_point_of(d, 2, 21),
+        (3, 30): bench.sender.cutovers.cutover_point_of(d, 3, 30),
     }
     bench.version += 1
-    after = {who: trace for who, trace in traces.items() if trace is not None}
-    first, second, third = (replace(each, turn=1) for each in (first, second, third))
+    cutover_points = {who: cutover_point for who, cutover_point in points.items() if cutover_point is not None}
+    first, second, third = (replace(each, handler_version=1) for each in (first, second, third))
     for stream, consumers in ((a, [second]), (b, []), (c, [first, third]), (d, [])):
-        bench.sender.membership_changed(stream, (1, bench.version), consumers, after=after)
+        bench.sender.membership_changed(stream, (1, bench.version), consumers, cutover_points=cutover_points)
     bench.publish(a, "a1")
     bench.publish(c, "c1")
     packs = bench.taken()
@@ -290,11 +296,13 @@ def test_nobody_joins_a_flow_in_which_chunks_wait(bench: Bench) -> None:
     bench.publish(one, "a1")
     ((flow, _, _),) = bench.taken()
     one.chunks = 1
-    trace = bench.sender.cutovers.trace_of(one, 2, 20)
-    assert trace is not None
+    cutover_point = bench.sender.cutovers.cutover_point_of(one, 2, 20)
+    assert cutover_point is not None
     bench.members(one)
     bench.version += 1
-    bench.sender.membership_changed(two, (1, bench.version), [replace(consumer, turn=1)], after={(2, 20): trace})
+    bench.sender.membership_changed(
+        two, (1, bench.version), [replace(consumer, handler_version=1)], cutover_points={(2, 20): cutover_point}
+    )
     assert two.route is not None
     assert two.route.flow is not flow
     one.chunks = 0
@@ -318,8 +326,8 @@ def test_what_was_kept_for_a_laggard_leaves_at_the_cut(bench: Bench, policy: str
     got += bench.exchange()
     kept = [] if policy == DROP_NEWEST else [8, 9, 10]
     assert seen(got, 20) == [1, 2, 3, (4, 10 - len(kept)), *kept, "b1"]
-    assert turns(got, 20)[-1] == 1
-    assert set(turns(got, 20)[:-1]) == {0}
+    assert handler_versions(got, 20)[-1] == 1
+    assert set(handler_versions(got, 20)[:-1]) == {0}
 
 
 def test_the_only_member_of_a_group_takes_its_work_along(bench: Bench) -> None:
@@ -335,7 +343,7 @@ def test_the_only_member_of_a_group_takes_its_work_along(bench: Bench) -> None:
     bench.publish(two, "b1")
     got += bench.exchange()
     assert seen(got, 20) == [0, 2, 1, 3, "b1"]
-    assert turns(got, 20)[-1] == 1
+    assert handler_versions(got, 20)[-1] == 1
     assert one.recipients[2, 20].is_leaving
     for each in got:
         answer = bench.receivers[2].credit_wanted(1, each.source.stream.number, 20, each.mark)
@@ -354,12 +362,12 @@ def test_the_only_member_of_a_group_keeps_its_account_on_the_same_stream(bench: 
     bench.members(stream, consumer)
     bench.publish(stream, 1)
     late = bench.taken()
-    bench.members(stream, replace(consumer, turn=1))
+    bench.members(stream, replace(consumer, handler_version=1))
     assert len(stream.recipients[2, 20].sent) == 1
     bench.publish(stream, 2)
     early = bench.taken()
     got = [each for packs in (early, late, early) for each in bench.arrive(*packs)]
-    assert (seen(got, 20), turns(got, 20)) == ([1, 2], [0, 1])
+    assert (seen(got, 20), handler_versions(got, 20)) == ([1, 2], [0, 1])
     assert not any(each.redelivered for each in got)
     bench.handle(stream, got)
     assert not stream.recipients[2, 20].sent

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from echannel_ray.core import frames
-from echannel_ray.core.gathering import Gather
+from echannel_ray.core.gather import Gather
 from echannel_ray.core.kinds import BUFFERS, GAP, PICKLED, PLAIN
-from echannel_ray.core.receiving import Delivered
+from echannel_ray.core.receiver import Delivered
 from echannel_ray.core.windows import BLOCK
 from tests.core.direct import Bench, seen
 

@@ -144,7 +144,7 @@ class Simulation(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "world"):
             try:
-                self.world.settle()
+                self.world.quiesce()
                 check(self.world)
             except AssertionError as error:
                 raise AssertionError(f"{error}\n{self.world.network.story(60)}") from error

@@ -10,7 +10,7 @@ import pytest
 from echannel_ray.actors.channel_manager import MANAGER_TRANSITIONS
 from echannel_ray.actors.concentrator import CONCENTRATOR_TRANSITIONS
 from echannel_ray.core.membership import CHANNEL_TRANSITIONS
-from echannel_ray.core.naming import LISTING_TRANSITIONS
+from echannel_ray.core.name_book import LISTING_TRANSITIONS
 from echannel_ray.core.states import IllegalTransition, Life, next_state
 from echannel_ray.core.streams import RECIPIENT_TRANSITIONS
 

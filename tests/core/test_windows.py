@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from echannel_ray.core.receiving import Delivered
+from echannel_ray.core.receiver import Delivered
 from echannel_ray.core.streams import NEVER
 from echannel_ray.core.windows import BLOCK, DROP_NEWEST, DROP_OLDEST, full_groups, full_recipients, plain_have_room
 from tests.core.direct import Bench, seen

@@ -9,7 +9,7 @@ import pytest
 from echannel_ray.doctor.namespace import LONG_LAG_EVENTS, judge_certificates, judge_channels, judge_parts
 from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.models import Certificate, ChannelStats, ConcentratorPart, Manager, Node, NodeShare, Part, Status
-from echannel_ray.overview.reading import ChannelLine
+from echannel_ray.overview.readings import ChannelLine
 
 ONE, OTHER = "a" * 56, "b" * 56
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ray._private.node import Node
 
-from echannel_ray.actors import bootstrap
+from echannel_ray.actors import startup
 from echannel_ray.ids import node_number
 from tests.clusters import wait_until
 from tests.faults.scene import Scene, kill
@@ -108,7 +108,7 @@ def put_between(scene: Scene) -> Proxy:
         info = scene.describe(listening)["info"]
         proxy = Proxy(info.port)
         rejoined = dataclasses.replace(info, port=proxy.port, incarnation=info.incarnation + 1)
-        bootstrap.call(partial(_name_server, scene), "join", rejoined)
+        startup.call(partial(_name_server, scene), "join", rejoined)
         kill(scene.concentrator(dialling).pid)
         wait_until(partial(_is_settled, scene, proxy, info.node))
         if proxy.links:
@@ -126,10 +126,10 @@ def _has_peers(scene: Scene, node: Node) -> bool:
 
 
 def _name_server(scene: Scene) -> Any:
-    return bootstrap.find(bootstrap.name_server_name(scene.namespace))
+    return startup.find(startup.name_server_name(scene.namespace))
 
 
 def _named_port(scene: Scene, node: int) -> int:
     """Where the directory says that this node's concentrator is; 0 if it does not."""
-    directory = bootstrap.call(partial(_name_server, scene), "directory")
+    directory = startup.call(partial(_name_server, scene), "directory")
     return next((each.port for each in directory.concentrators if each.node == node), 0)

@@ -14,7 +14,7 @@ import ray
 from ray._private.node import Node
 
 import echannel_ray as ec
-from echannel_ray.actors import bootstrap
+from echannel_ray.actors import startup
 from echannel_ray.ids import node_number
 from echannel_ray.models import ConcentratorPart, Status
 from tests.clusters import LocalCluster, on, wait_until
@@ -68,8 +68,8 @@ class Scene:
 
     def describe(self, node: Node) -> dict[str, Any]:
         """All that a node's concentrator says of itself."""
-        name = bootstrap.concentrator_name(self.namespace, node_number(node.node_id))
-        described: dict[str, Any] = bootstrap.call(lambda: bootstrap.find(name), "describe")
+        name = startup.concentrator_name(self.namespace, node_number(node.node_id))
+        described: dict[str, Any] = startup.call(lambda: startup.find(name), "describe")
         return described
 
     def pids(self) -> dict[str, int]:

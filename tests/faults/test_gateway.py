@@ -11,7 +11,7 @@ import ray
 
 import echannel_ray as ec
 from echannel_ray.gateway.client import GatewayClient
-from echannel_ray.logs.entries import Chosen, Missing, Place
+from echannel_ray.logs.entries import Chosen, Missing, WriteAttempt
 from tests.api.parties import Inbox, Party, ask
 from tests.clusters import on
 from tests.faults.scene import Scene, kill
@@ -79,7 +79,7 @@ def test_killed_in_mid_stage(scene, client, name, seen):
                 killed.set()
             yield batch
 
-    staged = client.stage(name, Place("write", 0, 0), source())
+    staged = client.stage(name, WriteAttempt("write", 0, 0), source())
     assert killed.is_set()
     assert client.commit(name, "write", [Chosen(0, 0, staged)]).next == 40 * ROWS
     assert numbers_of(seen, 40 * ROWS) == [*range(40 * ROWS)]
@@ -87,8 +87,10 @@ def test_killed_in_mid_stage(scene, client, name, seen):
 
 
 def test_killed_before_the_commit(scene, client, name, seen):
-    staged = [client.stage(name, Place("write", partition, 7), batches(partition * ROWS, 1)) for partition in (0, 1)]
-    client.stage(name, Place("write", 0, 8), batches(500_000, 3))  # of an attempt that loses
+    staged = [
+        client.stage(name, WriteAttempt("write", partition, 7), batches(partition * ROWS, 1)) for partition in (0, 1)
+    ]
+    client.stage(name, WriteAttempt("write", 0, 8), batches(500_000, 3))  # of an attempt that loses
     kill_concentrator(scene)
     done = client.commit(name, "write", [Chosen(i, 7, count) for i, count in enumerate(staged)])
     assert (done.first, done.next, done.repeated) == (0, 2 * ROWS, False)
@@ -97,7 +99,7 @@ def test_killed_before_the_commit(scene, client, name, seen):
 
 @pytest.mark.parametrize("delay_seconds", [0.0, 0.001, 0.004])
 def test_killed_during_the_commit(scene, client, name, seen, delay_seconds):
-    staged = client.stage(name, Place("write", 0, 0), batches(0, 20))
+    staged = client.stage(name, WriteAttempt("write", 0, 0), batches(0, 20))
     pids = scene.pids()
     head = scene.cluster.nodes[0].node_id[:16]
     killer = threading.Timer(delay_seconds, kill, [pids[f"{scene.namespace}:concentrator-{head}"]])
@@ -110,12 +112,12 @@ def test_killed_during_the_commit(scene, client, name, seen, delay_seconds):
 
 
 def test_killed_after_the_commit_and_said_again(scene, client, name, seen):
-    staged = client.stage(name, Place("write", 0, 0), batches(0, 2))
+    staged = client.stage(name, WriteAttempt("write", 0, 0), batches(0, 2))
     client.commit(name, "write", [Chosen(0, 0, staged)])
     kill_concentrator(scene)
     assert client.commit(name, "write", [Chosen(0, 0, staged)]).repeated
     assert client.abort(name, "write") is False
-    client.stage(name, Place("write", 0, 1), batches(90_000, 2))  # a straggler
+    client.stage(name, WriteAttempt("write", 0, 1), batches(90_000, 2))  # a straggler
     assert client.staged_bytes(name) == 0
     assert numbers_of(seen, 2 * ROWS) == [*range(2 * ROWS)]
     assert len(numbers_in(client, name)) == 2 * ROWS

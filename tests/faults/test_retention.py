@@ -209,8 +209,8 @@ def take_for(seconds: float, subscription: ec.Subscription, checker: Checker) ->
 
 
 def test_the_log_of_a_node_that_died_is_missed_after_a_while(scene: Scene, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("echannel_ray.retained.reader._PATIENCE_SECONDS", 1.0)
-    monkeypatch.setattr("echannel_ray.retained.reader._LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("echannel_ray.retained.log_reader._PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("echannel_ray.retained.log_reader._LOOK_SECONDS", 0.2)
     first, _ = scene.cluster.nodes
     third = scene.cluster.add_node()
     channel = ec.channel("nodes", namespace=scene.namespace, retain=DISK)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import ray
 
-from echannel_ray.actors import bootstrap
+from echannel_ray.actors import startup
 from echannel_ray.actors.concentrator import Concentrator
 from echannel_ray.ids import node_number
 from echannel_ray.transport.unix import SocketDirectory
@@ -18,7 +18,7 @@ LINGER_SECONDS = 0.5
 
 def is_there(name: str) -> bool:
     try:
-        bootstrap.find(name)
+        startup.find(name)
     except LookupError:
         return False
     return True
@@ -26,9 +26,9 @@ def is_there(name: str) -> bool:
 
 def test_a_concentrator_without_endpoints_retires_and_another_is_made(scene: Scene):
     first, second = scene.cluster.nodes
-    name = bootstrap.concentrator_name(scene.namespace, node_number(second.node_id))
+    name = startup.concentrator_name(scene.namespace, node_number(second.node_id))
     arguments = (scene.namespace, second.node_id, LINGER_SECONDS)
-    made = bootstrap.create(name, Concentrator, arguments, second.node_id)
+    made = startup.create(name, Concentrator, arguments, second.node_id)
     socket = Path(ray.get(made.ready.remote(), timeout=30))
     staying = scene.consumer(first, "events")
     consumer = scene.consumer(second, "events")

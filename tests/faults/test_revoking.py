@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
-from echannel_ray.actors import bootstrap
+from echannel_ray.actors import startup
 from echannel_ray.core import frames
 from echannel_ray.errors import NotAuthorised
-from echannel_ray.overview.revoking import revoke
+from echannel_ray.overview.revocation import revoke
 from echannel_ray.transport import wire
 from echannel_ray.transport.security import Credentials
 from echannel_ray.transport.tcp import connect_tcp
@@ -26,8 +26,8 @@ ROUNDS = 2
 def stolen(scene: Scene, index: int) -> Credentials:
     """What somebody who was inside can have taken away: another certificate of a node, which is as good as its own."""
     info = scene.describe(scene.cluster.nodes[index])["info"]
-    name = bootstrap.name_server_name(scene.namespace)
-    _, credentials = bootstrap.call(partial(bootstrap.find, name), "join", info)
+    name = startup.name_server_name(scene.namespace)
+    _, credentials = startup.call(partial(startup.find, name), "join", info)
     assert isinstance(credentials, Credentials)
     return credentials
 
@@ -74,7 +74,7 @@ def test_what_was_revoked_stays_so_when_parts_are_killed(scene: Scene):
     key = stolen(scene, 1)
     assert let_in(scene, 0, key)
     revoke(scene.namespace, scene.cluster.nodes[1].node_id)
-    kill(scene.pids()[bootstrap.name_server_name(scene.namespace)])
+    kill(scene.pids()[startup.name_server_name(scene.namespace)])
     kill(scene.concentrator(scene.cluster.nodes[0]).pid)
     wait_until(lambda: scene.concentrator(scene.cluster.nodes[0]).peers == 1)
     assert not let_in(scene, 0, key)

@@ -12,7 +12,7 @@ import ray
 from ray._private import state
 
 import echannel_ray as ec
-from echannel_ray.actors import bootstrap
+from echannel_ray.actors import startup
 from echannel_ray.ids import node_number
 from echannel_ray.logs.directory import directory_of
 from tests.clusters import processes_of
@@ -41,11 +41,11 @@ def is_private(path: Path) -> bool:
 def test_keys_and_tokens_are_only_where_they_belong(scene: Scene):
     secrets = secrets_of(scene)
     scene.consumer(scene.cluster.nodes[1], "events")
-    kill(scene.pids()[bootstrap.name_server_name(scene.namespace)])  # what is logged of a restart, too
+    kill(scene.pids()[startup.name_server_name(scene.namespace)])  # what is logged of a restart, too
     scene.status()
     for node in scene.cluster.nodes:
         kill(scene.concentrator(node).pid)
-        assert bootstrap.call(partial(_concentrator, scene, node.node_id), "ready")
+        assert startup.call(partial(_concentrator, scene, node.node_id), "ready")
     kept = directory_of(scene.namespace, node_number(ray.get_runtime_context().get_node_id())) / "gateway.identity"
     read = []
     for path in OUR_DIRECTORY.rglob("*"):
@@ -66,8 +66,8 @@ def test_keys_and_tokens_are_only_where_they_belong(scene: Scene):
                 assert not found_in(Path(f"/proc/{process.pid}/{name}").read_bytes(), secrets), process.name()
 
 
-def _concentrator(scene: Scene, node_id: str) -> bootstrap.Handle:
-    return bootstrap.find(bootstrap.concentrator_name(scene.namespace, node_number(node_id)))
+def _concentrator(scene: Scene, node_id: str) -> startup.Handle:
+    return startup.find(startup.concentrator_name(scene.namespace, node_number(node_id)))
 
 
 def test_what_ray_tells_of_its_actors_has_no_keys(scene: Scene):

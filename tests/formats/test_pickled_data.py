@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from echannel_ray.core.kinds import BUFFERS, PICKLED
 from echannel_ray.formats import events, pickled_data
 from echannel_ray.formats.plain import NotPlain
-from echannel_ray.formats.sealed import Sealed, sealed
+from echannel_ray.formats.sealed_events import Sealed, sealed
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 values = st.recursive(

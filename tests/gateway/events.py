@@ -22,7 +22,7 @@ class LocalFeed:
         self._wake = wake
         self._queue: deque[Any] = deque()
         self.taken = 0
-        self.settled = 0
+        self.acknowledged = 0
         self.closed = threading.Event()
 
     def put(self, item: Message | Gap | Exception) -> None:
@@ -43,8 +43,8 @@ class LocalFeed:
         self.taken += 1
         return item
 
-    def settle(self, events: int) -> None:
-        self.settled += events
+    def acknowledge(self, events: int) -> None:
+        self.acknowledged += events
 
     def close(self) -> None:
         self._channel.feeds.remove(self)

@@ -25,10 +25,10 @@ from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.infos import ChannelInfo
 from echannel_ray.gateway.server import Gateway
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter
-from echannel_ray.logs.entries import Bounds, Missing
+from echannel_ray.logs.entries import LogBounds, Missing
 from echannel_ray.logs.files import Files, file_entry
 from echannel_ray.logs.store import Store
-from echannel_ray.schemas.declared import schema_of
+from echannel_ray.schemas.declarations import schema_of
 from tests.gateway.events import LocalEvents
 
 LEASE_SECONDS = 3600.0
@@ -43,7 +43,7 @@ class _Channel:
         self.retain = retain
         is_on_disk = bool((retain or {}).get("disk"))
         path = directory / f"{quote(name, safe='')}.log" if is_on_disk else None
-        bounds = Bounds((retain or {}).get("max_bytes"), (retain or {}).get("max_age_seconds"))
+        bounds = LogBounds((retain or {}).get("max_bytes"), (retain or {}).get("max_age_seconds"))
         self.store = Store(None if path is None else str(path), bounds)
         self.info = ChannelInfo(name, schema, retain is not None, is_on_disk, self.store.log)
         self.writer = None if schema is None else ColumnWriter(schema)

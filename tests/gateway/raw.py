@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from echannel_ray.gateway import event_frames as frames
-from echannel_ray.gateway.endpoint import Endpoint
+from echannel_ray.gateway.address import Endpoint
 from echannel_ray.gateway.event_tls import Wire, client_context
 
 SECONDS = 20.0
@@ -23,7 +23,7 @@ class Raw:
         self.socket.settimeout(None)
         self.wire = Wire(self.socket, client_context(endpoint.key), False)
         self.wire.handshake(time.monotonic() + SECONDS)
-        self._frames = frames.Frames(1 << 27)
+        self._frames = frames.FrameCutter(1 << 27)
         self._heard: list[dict[str, Any]] = []
         if greet:
             self.say({"op": "hello", "version": 1, "token": endpoint.token})

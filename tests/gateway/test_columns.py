@@ -14,11 +14,11 @@ import pytest
 from echannel_ray import errors
 from echannel_ray.core.kinds import BLOCK, PICKLED, RECORD
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter
-from echannel_ray.logs.entries import FILE, Chosen, Entry, Missing, NewEntry, Place
+from echannel_ray.logs.entries import FILE, Chosen, Entry, Missing, NewEntry, WriteAttempt
 from echannel_ray.logs.files import Files, entries_of_file, file_entry
 from echannel_ray.records import known
-from echannel_ray.records.writing import array_format, block_of, writer_of
-from echannel_ray.schemas.declared import schema_of
+from echannel_ray.records.writer import array_format, block_of, writer_of
+from echannel_ray.schemas.declarations import schema_of
 from tests.gateway.rows import SCHEMA, batch_of, batches_of, numbers_in, numbers_of
 
 
@@ -195,7 +195,7 @@ def test_a_file_of_other_columns_is_an_error(tmp_path):
 def test_files_are_staged_and_read_through_a_gateway(client, parquet):
     client.publish("rows", batches_of(100, first=7000))
     files = Files((str(parquet), str(parquet)), (1000, 1000))
-    assert client.stage_files("rows", Place("w", 0, 0), files) == 2
+    assert client.stage_files("rows", WriteAttempt("w", 0, 0), files) == 2
     assert client.commit("rows", "w", [Chosen(0, 0, 2)]).next == 2100
     assert numbers_in(client, "rows") == [*range(7000, 7100), *range(1000), *range(1000)]
     log = client.channel("rows").log

@@ -126,8 +126,8 @@ def test_a_member_of_a_group_says_what_it_has_handled(host, events):
             for sequence in range(1, 6):
                 feed.put(message(sequence, sequence, at=sequence / 2))
         assert taken(member, 5) == taken(alone, 5)
-        wait_until(lambda: theirs.settled == 5)
-        assert own.settled == 0
+        wait_until(lambda: theirs.acknowledged == 5)
+        assert own.acknowledged == 0
 
 
 @pytest.mark.parametrize("group", [None, "g"])

@@ -15,7 +15,7 @@ BAD = [each for each in vectors() if "bad" in each]
 
 
 def bodies(data: bytes, max_bytes: int = 1 << 20) -> list[bytes]:
-    return [*frames.Frames(max_bytes).feed(data)]
+    return [*frames.FrameCutter(max_bytes).feed(data)]
 
 
 def decode(vector: dict, body: bytes):
@@ -47,7 +47,7 @@ def test_there_is_a_vector_of_every_frame():
 def test_frames_come_in_any_pieces():
     data = b"".join(bytes.fromhex(vector["hex"]) for vector in GOOD)
     for size in (1, 3, 1000):
-        reader = frames.Frames(1 << 20)
+        reader = frames.FrameCutter(1 << 20)
         got = [body for at in range(0, len(data), size) for body in reader.feed(data[at : at + size])]
         assert got == bodies(data)
         assert len(got) == len(GOOD)

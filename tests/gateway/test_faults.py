@@ -10,7 +10,7 @@ import pytest
 
 from echannel_ray import errors
 from echannel_ray.gateway.client import GatewayClient
-from echannel_ray.logs.entries import Chosen, Committed, Place
+from echannel_ray.logs.entries import Chosen, Committed, WriteAttempt
 from tests.gateway.rows import ON_DISK, SCHEMA, batches_of, numbers_in
 
 ROWS = 2000
@@ -31,7 +31,11 @@ def write(client, write_id="w", partitions=1) -> Committed:
     """All rows, each partition with some, in 20 batches."""
     each = ROWS // partitions
     chosen = [
-        Chosen(at, 0, client.stage("rows", Place(write_id, at, 0), batches_of(each, each=each // 20, first=at * each)))
+        Chosen(
+            at,
+            0,
+            client.stage("rows", WriteAttempt(write_id, at, 0), batches_of(each, each=each // 20, first=at * each)),
+        )
         for at in range(partitions)
     ]
     committed: Committed = client.commit("rows", write_id, chosen)
@@ -50,7 +54,7 @@ def test_killed_while_rows_are_staged(server, fault):
 def test_rows_that_can_be_made_once_only_are_kept_to_be_sent_again(server, generator):
     with dying(server, "stage:11:after") as client:
         batches = batches_of(ROWS)
-        entries = client.stage("rows", Place("w", 0, 0), iter(batches) if generator else batches)
+        entries = client.stage("rows", WriteAttempt("w", 0, 0), iter(batches) if generator else batches)
         server.restarted()
         client.commit("rows", "w", [Chosen(0, 0, entries)])
         assert numbers_in(client, "rows") == ALL
@@ -70,10 +74,10 @@ def test_killed_at_the_commit(server, fault, was_done):
 @pytest.mark.parametrize("fault", ["abort:1:before", "abort:1:after"])
 def test_killed_at_an_abort(server, fault):
     with dying(server, fault) as client:
-        client.stage("rows", Place("w", 0, 0), batches_of(ROWS))
+        client.stage("rows", WriteAttempt("w", 0, 0), batches_of(ROWS))
         client.abort("rows", "w")
         server.restarted()
-        client.stage("rows", Place("w", 0, 1), batches_of(ROWS))
+        client.stage("rows", WriteAttempt("w", 0, 1), batches_of(ROWS))
         assert client.staged_bytes("rows") == 0
         assert numbers_in(client, "rows") == []
 
@@ -82,7 +86,7 @@ def test_killed_at_an_abort(server, fault):
 def test_killed_while_rows_are_read(server, fault):
     rows = 200_000  # several megabytes
     with dying(server, fault) as client:
-        entries = client.stage("rows", Place("w", 0, 0), batches_of(rows, each=10_000))
+        entries = client.stage("rows", WriteAttempt("w", 0, 0), batches_of(rows, each=10_000))
         client.commit("rows", "w", [Chosen(0, 0, entries)])
         assert numbers_in(client, "rows") == list(range(rows))
         server.restarted()
@@ -148,6 +152,6 @@ def test_patience_ends(server):
     with GatewayClient(server.endpoint, patience_seconds=0.3) as client:
         client.channel("rows", SCHEMA, ON_DISK)
         with pytest.raises(errors.Disconnected, match="can't be reached"):
-            client.stage("rows", Place("w", 0, 0), batches_of(ROWS))
+            client.stage("rows", WriteAttempt("w", 0, 0), batches_of(ROWS))
         with pytest.raises(errors.Disconnected):
             client.commit("rows", "w", [])

@@ -15,15 +15,15 @@ import pytest
 
 from echannel_ray import errors
 from echannel_ray.gateway.client import GatewayClient
-from echannel_ray.gateway.sending import MAX_UNACKNOWLEDGED
+from echannel_ray.gateway.outgoing_batches import MAX_UNACKNOWLEDGED
 from echannel_ray.gateway.server import Gateway
-from echannel_ray.logs.entries import Place
+from echannel_ray.logs.entries import WriteAttempt
 from tests.gateway.processes import ROOT
 from tests.gateway.rows import batch_of, batches_of, numbers_in
 
 HOW = {
     "publish": lambda client, batches: client.publish("rows", batches),
-    "stage": lambda client, batches: client.stage("rows", Place("w", 0, 0), batches),
+    "stage": lambda client, batches: client.stage("rows", WriteAttempt("w", 0, 0), batches),
 }
 
 
@@ -126,12 +126,12 @@ def test_what_goes_wrong_while_batches_are_made_is_the_callers(client, send):
     assert send(client, [batch_of(0, 10)]) in (1, 10)
 
 
-@pytest.mark.parametrize("call", ["stage('rows', Place('w', 0, 0), batches())", "publish('rows', batches())"])
+@pytest.mark.parametrize("call", ["stage('rows', WriteAttempt('w', 0, 0), batches())", "publish('rows', batches())"])
 def test_a_client_that_dies_in_the_middle_is_no_failure_of_the_gateways(client, caplog, call):
     script = """
 import os, signal, sys
 from echannel_ray.gateway.client import GatewayClient
-from echannel_ray.logs.entries import Place
+from echannel_ray.logs.entries import WriteAttempt
 from tests.gateway.rows import batch_of
 
 def batches():

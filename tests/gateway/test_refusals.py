@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from echannel_ray import errors
 from echannel_ray.gateway import commands, service
+from echannel_ray.gateway.address import Endpoint
 from echannel_ray.gateway.client import GatewayClient
-from echannel_ray.gateway.connecting import Connection
-from echannel_ray.gateway.endpoint import Endpoint
+from echannel_ray.gateway.client_connection import ClientConnection
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.server import Gateway
-from echannel_ray.logs.entries import Chosen, Missing, NotStaged, Place
+from echannel_ray.logs.entries import Chosen, Missing, NotStaged, WriteAttempt
 from echannel_ray.logs.files import Files
 from tests.gateway.rows import ON_DISK, SCHEMA, batch_of, batches_of, numbers_in
 
-PLACE = Place("w", 0, 0)
+PLACE = WriteAttempt("w", 0, 0)
 CALLS = {
     "open": lambda client: client.channel("rows"),
     "create": lambda client: client.channel("rows", SCHEMA),
@@ -54,7 +54,7 @@ def test_other_authorisations_are_refused(client, headers):
     token = client.endpoint.token.encode()
     options = fl.FlightCallOptions(headers=[(b"authorization", each.replace(b"TOKEN", token)) for each in headers])
     command = commands.encode(commands.Offsets("rows"))
-    with Connection(client.endpoint).call() as caller, pytest.raises(fl.FlightUnauthenticatedError):
+    with ClientConnection(client.endpoint).call() as caller, pytest.raises(fl.FlightUnauthenticatedError):
         list(caller.client.do_action(fl.Action(commands.ACTION, command), options))
 
 
@@ -151,19 +151,19 @@ class _Raising:
 
 
 def _ask(client, kind: str, body: bytes):
-    with Connection(client.endpoint).call() as caller:
+    with ClientConnection(client.endpoint).call() as caller:
         return list(caller.client.do_action(fl.Action(kind, body), caller.options))
 
 
 def _get(client, ticket: bytes):
-    with Connection(client.endpoint).call() as caller:
+    with ClientConnection(client.endpoint).call() as caller:
         return caller.client.do_get(fl.Ticket(ticket), caller.options).read_all()
 
 
 def _put(client, descriptor: bytes | fl.FlightDescriptor, batch: pa.RecordBatch | None = None):
     if isinstance(descriptor, bytes):
         descriptor = fl.FlightDescriptor.for_command(descriptor)
-    with Connection(client.endpoint).call() as caller:
+    with ClientConnection(client.endpoint).call() as caller:
         writer, _ = caller.client.do_put(descriptor, SCHEMA, caller.options)
         try:
             writer.write_batch(batch or batch_of(0, 1))

@@ -12,7 +12,7 @@ import pytest
 
 from echannel_ray.gateway.client import GatewayClient
 from echannel_ray.gateway.server import Gateway
-from echannel_ray.logs.entries import Chosen, Committed, Place
+from echannel_ray.logs.entries import Chosen, Committed, WriteAttempt
 from tests.gateway.rows import ON_DISK, SCHEMA, batch_of, batches_of, numbers_in, numbers_of
 
 
@@ -43,7 +43,7 @@ def test_the_schema_of_what_is_read_is_the_channels(client):
 
 
 def test_nothing_is_published_or_staged_of_an_empty_stream(client):
-    place = Place("w", 0, 0)
+    place = WriteAttempt("w", 0, 0)
     for nothing in ([], [batch_of(0, 0)], iter(())):
         assert client.publish("rows", nothing) == 0
         assert client.stage("rows", place, nothing) == 0
@@ -53,9 +53,9 @@ def test_nothing_is_published_or_staged_of_an_empty_stream(client):
 
 def test_large_batches_travel_in_pieces(client):
     rows = 300_000
-    entries = client.stage("rows", Place("w", 0, 0), [batch_of(0, rows)])
+    entries = client.stage("rows", WriteAttempt("w", 0, 0), [batch_of(0, rows)])
     assert entries >= batch_of(0, rows).nbytes >> 20 > 3
-    assert client.stage("rows", Place("w", 1, 0), [batch_of(rows, 10)], max_batch_bytes=100) >= 3
+    assert client.stage("rows", WriteAttempt("w", 1, 0), [batch_of(rows, 10)], max_batch_bytes=100) >= 3
     assert client.staged_bytes("rows") > 4 << 20
     client.commit("rows", "w", [Chosen(0, 0, entries)])
     ((log, (_, behind)),) = client.offsets("rows").items()
@@ -65,9 +65,9 @@ def test_large_batches_travel_in_pieces(client):
 
 
 def test_a_write_is_committed_once_and_in_the_order_of_its_partitions(client):
-    late = client.stage("rows", Place("w", 1, 5), batches_of(200, first=300))
-    early = client.stage("rows", Place("w", 0, 0), batches_of(300))
-    client.stage("rows", Place("w", 0, 1), batches_of(100, first=9000))  # an attempt that loses
+    late = client.stage("rows", WriteAttempt("w", 1, 5), batches_of(200, first=300))
+    early = client.stage("rows", WriteAttempt("w", 0, 0), batches_of(300))
+    client.stage("rows", WriteAttempt("w", 0, 1), batches_of(100, first=9000))  # an attempt that loses
     chosen = [Chosen(1, 5, late), Chosen(0, 0, early)]
     assert client.commit("rows", "w", chosen) == Committed(0, 500)
     assert client.commit("rows", "w", chosen) == Committed(0, 500, repeated=True)
@@ -76,7 +76,7 @@ def test_a_write_is_committed_once_and_in_the_order_of_its_partitions(client):
 
 
 def test_an_abort_after_the_commit_changes_nothing(client):
-    entries = client.stage("rows", Place("w", 0, 0), batches_of(300))
+    entries = client.stage("rows", WriteAttempt("w", 0, 0), batches_of(300))
     client.commit("rows", "w", [Chosen(0, 0, entries)])
     assert client.abort("rows", "w") is False
     assert client.is_committed("rows", "w")
@@ -85,12 +85,12 @@ def test_an_abort_after_the_commit_changes_nothing(client):
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_what_is_staged_after_the_end_of_its_write_is_dropped(client, end):
-    entries = client.stage("rows", Place("w", 0, 0), batches_of(300))
+    entries = client.stage("rows", WriteAttempt("w", 0, 0), batches_of(300))
     if end == "commit":
         client.commit("rows", "w", [Chosen(0, 0, entries)])
     else:
         assert client.abort("rows", "w") is True
-    client.stage("rows", Place("w", 0, 1), batches_of(300))
+    client.stage("rows", WriteAttempt("w", 0, 1), batches_of(300))
     assert client.staged_bytes("rows") == 0
     assert len(numbers_in(client, "rows")) == (300 if end == "commit" else 0)
 
@@ -135,7 +135,7 @@ def test_dictionaries_are_decoded_on_their_way(client):
 
 def test_many_threads_share_a_client(client):
     def write(partition: int) -> Chosen:
-        staged = client.stage("rows", Place("w", partition, 0), batches_of(1000, first=partition * 1000))
+        staged = client.stage("rows", WriteAttempt("w", partition, 0), batches_of(1000, first=partition * 1000))
         return Chosen(partition, 0, staged)
 
     with ThreadPoolExecutor(8) as pool:

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType, VariantType
 
 from echannel_ray.integrations.spark.options import SinkOptions
 from echannel_ray.integrations.spark.sink import BatchSink, Counts, Written
-from echannel_ray.logs.entries import Chosen, Place
+from echannel_ray.logs.entries import Chosen, WriteAttempt
 from tests.integrations.faulty import aborting, failing_in_the_middle, waiting_to_be_seen
 
 ROWS = 100_000  # in batches of 10,000
@@ -89,7 +89,7 @@ def test_what_comes_after_the_commit_is_dropped(channel):
     with channel.gateway.client() as client:
         schema = client.channel(channel.name).schema
         late = pa.RecordBatch.from_pydict({"id": [99]}, schema=schema)
-        entries = client.stage(channel.name, Place("w", 0, 12345), [late])
+        entries = client.stage(channel.name, WriteAttempt("w", 0, 12345), [late])
         assert client.commit(channel.name, "w", [Chosen(0, 12345, entries)]).repeated
         assert client.staged_bytes(channel.name) == 0
     assert channel.values() == list(range(10))

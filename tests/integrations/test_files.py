@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from echannel_ray.integrations.spark import files
-from echannel_ray.logs.entries import Place
+from echannel_ray.logs.entries import WriteAttempt
 
 IDS = StructType().add("id", "long", nullable=False)
 ROWS = 100_000
@@ -91,7 +91,7 @@ def test_what_killed_attempts_have_left_goes_with_the_commit(channel, batch, tmp
     with channel.gateway.client() as client:
         client.channel(channel.name, batch.schema, {"disk": True})
         killed, won = (
-            files.staged(client, channel.name, Place("w", 0, attempt), [batch], str(tmp_path), batch.schema)
+            files.staged(client, channel.name, WriteAttempt("w", 0, attempt), [batch], str(tmp_path), batch.schema)
             for attempt in range(2)
         )
     assert files_in(tmp_path) == sorted(map(Path, [*killed, *won]))
@@ -103,7 +103,7 @@ def test_an_attempt_that_comes_too_late_deletes_its_files(channel, batch, tmp_pa
     with channel.gateway.client() as client:
         client.channel(channel.name, batch.schema, {"disk": True})
         client.commit(channel.name, "w", [])
-        files.staged(client, channel.name, Place("w", 0, 0), [batch], str(tmp_path), batch.schema)
+        files.staged(client, channel.name, WriteAttempt("w", 0, 0), [batch], str(tmp_path), batch.schema)
     assert files_in(tmp_path) == []
 
 
@@ -111,7 +111,7 @@ def test_large_partitions_are_several_files(channel, batch, tmp_path, monkeypatc
     monkeypatch.setattr(files, "_MAX_FILE_BYTES", 13 * batch.nbytes)
     with channel.gateway.client() as client:
         client.channel(channel.name, batch.schema, {"disk": True})
-        paths = files.staged(client, channel.name, Place("w", 0, 0), [batch] * 25, str(tmp_path), batch.schema)
+        paths = files.staged(client, channel.name, WriteAttempt("w", 0, 0), [batch] * 25, str(tmp_path), batch.schema)
     assert [pq.read_metadata(path).num_rows for path in paths] == [130, 120]
 
 

@@ -11,7 +11,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
-from echannel_ray.gateway.endpoint import Endpoint
+from echannel_ray.gateway.address import Endpoint
 from echannel_ray.gateway.identity import new_token
 from tests.api.parties import SOON, Inbox, Party, ask
 from tests.clusters import LocalCluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from echannel_ray.gateway.endpoint import Endpoint
+from echannel_ray.gateway.address import Endpoint
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.integrations.spark.options import SinkOptions, SourceOptions
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from echannel_ray.logs.entries import Bounds
+from echannel_ray.logs.entries import LogBounds
 from echannel_ray.logs.store import Store
 
 
@@ -16,7 +16,7 @@ def open_store(request, path):
     """Call it with bounds (none by default) to have a store; it is closed when the test ends."""
     opened = []
 
-    def open_store(bounds=Bounds()):  # noqa: B008
+    def open_store(bounds=LogBounds()):  # noqa: B008
         opened.append(Store(path if request.param == "disk" else None, bounds))
         return opened[-1]
 

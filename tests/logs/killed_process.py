@@ -7,7 +7,7 @@ import itertools
 import sys
 import time
 
-from echannel_ray.logs.entries import Bounds, Chosen, NewEntry, Place
+from echannel_ray.logs.entries import Chosen, LogBounds, NewEntry, WriteAttempt
 from echannel_ray.logs.store import Store
 
 MAX_BYTES = 16 << 20
@@ -32,7 +32,7 @@ def write(store: Store, number: int) -> str:
     name = f"write {number}"
     places = [(0, 0), (0, 1), (1, 0)]
     for (partition, attempt), entry in itertools.product(places, range(ENTRIES)):
-        store.stage(Place(name, partition, attempt), entry, staged(number, partition, entry), 3600, time.time())
+        store.stage(WriteAttempt(name, partition, attempt), entry, staged(number, partition, entry), 3600, time.time())
     if number % 5 == 0:
         store.abort(name, time.time())
         return f"abort {number}"
@@ -42,7 +42,7 @@ def write(store: Store, number: int) -> str:
 
 def main() -> None:
     """Go on where the marks and the ledger say that the one before was killed."""
-    store = Store(sys.argv[1], Bounds(MAX_BYTES))
+    store = Store(sys.argv[1], LogBounds(MAX_BYTES))
     first = store.mark_of("p") + 1
     print(f"open {first}", flush=True)
     for number in itertools.count(first):

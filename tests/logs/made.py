@@ -1,9 +1,9 @@
 """Entries that tests append, and what they look like when they come back."""
 
-from echannel_ray.logs.entries import Bounds, Entry, NewEntry
+from echannel_ray.logs.entries import Entry, LogBounds, NewEntry
 from echannel_ray.logs.store import Store
 
-UNBOUNDED = Bounds()
+UNBOUNDED = LogBounds()
 
 
 def entry(data=b"data", count=1, producer="p", sequence=0):

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from echannel_ray.logs.entries import Bounds
+from echannel_ray.logs.entries import LogBounds
 from echannel_ray.logs.store import Store
 from tests.logs.killed_process import ENTRIES, appended, staged
 from tests.logs.made import UNBOUNDED, check, entries_of
@@ -88,7 +88,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_there(path):
     expected = Expected()
     for _ in range(ROUNDS):
         expected.add(run_and_kill(path, chance.uniform(0, 0.25)))
-        store = Store(path, Bounds())
+        store = Store(path, LogBounds())
         expected.check(store)
         for number in list(expected.offsets)[-3:]:
             assert store.append(appended(number), ("p", number)) == -1

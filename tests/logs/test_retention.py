@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from echannel_ray.logs.entries import Bounds, Chosen, Place
+from echannel_ray.logs.entries import Chosen, LogBounds, WriteAttempt
 from echannel_ray.logs.store import LEDGER_SECONDS
 from tests.logs.made import check, data_of, entry
 
@@ -12,7 +12,7 @@ DAY = 86400.0
 
 
 def test_whole_entries_are_forgotten_oldest_first_when_the_log_is_too_large(open_store):
-    store = open_store(Bounds(max_bytes=80))
+    store = open_store(LogBounds(max_bytes=80))
     store.append([entry(bytes(10), count=2) for _ in range(8)])
     assert store.trim(time.time()) == 0
     for _ in range(20):
@@ -24,7 +24,7 @@ def test_whole_entries_are_forgotten_oldest_first_when_the_log_is_too_large(open
 
 
 def test_a_log_forgets_what_is_too_old(open_store):
-    store = open_store(Bounds(max_age_seconds=DAY))
+    store = open_store(LogBounds(max_age_seconds=DAY))
     store.append([entry(count=3), entry(count=3)])
     assert store.trim(time.time() + DAY / 2) == 0
     assert store.trim(time.time() + DAY + 1) == 6
@@ -37,7 +37,7 @@ def test_a_log_without_bounds_forgets_nothing(store):
     assert store.trim(time.time() + 1e9) == 0
 
 
-@pytest.mark.parametrize("bounds", [Bounds(max_bytes=0), Bounds(max_age_seconds=1.0)])
+@pytest.mark.parametrize("bounds", [LogBounds(max_bytes=0), LogBounds(max_age_seconds=1.0)])
 def test_what_a_group_has_not_done_with_is_kept_while_it_holds(open_store, bounds):
     store = open_store(bounds)
     store.set_group("slow", 0, hold_until=time.time() + 2 * DAY)
@@ -57,7 +57,7 @@ def test_what_a_group_has_not_done_with_is_kept_while_it_holds(open_store, bound
 
 
 def test_the_newest_entry_is_kept_however_small_the_bound(open_store):
-    store = open_store(Bounds(max_bytes=1, max_age_seconds=DAY))
+    store = open_store(LogBounds(max_bytes=1, max_age_seconds=DAY))
     for last in range(1, 4):
         store.append([entry(bytes(100))])
         store.trim(time.time())
@@ -83,7 +83,7 @@ def test_groups_never_go_back_unless_forced(store):
 
 
 def test_room_of_what_was_forgotten_is_used_again(path, open_store):
-    store = open_store(Bounds(max_bytes=4 << 20))
+    store = open_store(LogBounds(max_bytes=4 << 20))
     for number in range(200):
         store.append([entry(bytes([number]) * (1 << 20))])
     assert data_of(store)[-1] == bytes([199]) * (1 << 20)
@@ -93,9 +93,9 @@ def test_room_of_what_was_forgotten_is_used_again(path, open_store):
 
 
 def test_what_was_committed_counts_and_is_forgotten_like_the_rest(open_store):
-    store = open_store(Bounds(max_bytes=800))
+    store = open_store(LogBounds(max_bytes=800))
     for number in range(10):
-        store.stage(Place("w", 0, 0), number, entry(bytes(100)), 10, time.time())
+        store.stage(WriteAttempt("w", 0, 0), number, entry(bytes(100)), 10, time.time())
     store.commit("w", [Chosen(0, 0, 10)], time.time())
     assert (store.first, store.next, store.size_bytes, store.staged_bytes) == (2, 10, 800, 0)
     check(store)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from echannel_ray.logs.entries import Chosen, Committed, NotStaged, Place
+from echannel_ray.logs.entries import Chosen, Committed, NotStaged, WriteAttempt
 from echannel_ray.logs.store import Store
 from tests.logs.made import UNBOUNDED, check, data_of, entry
 
@@ -12,7 +12,7 @@ NOW = 1000.0
 
 def stage(store, write, partition, attempt, *data, count=1, now=NOW):
     return [
-        store.stage(Place(write, partition, attempt), number, entry(each, count), LEASE, now)
+        store.stage(WriteAttempt(write, partition, attempt), number, entry(each, count), LEASE, now)
         for number, each in enumerate(data)
     ]
 
@@ -61,7 +61,7 @@ def test_the_same_number_is_staged_once(store):
 
 def test_numbers_may_come_in_any_order(store):
     for number in (2, 0, 1):
-        store.stage(Place("w", 0, 0), number, entry(b"%d" % number, count=number + 1), LEASE, NOW)
+        store.stage(WriteAttempt("w", 0, 0), number, entry(b"%d" % number, count=number + 1), LEASE, NOW)
     store.commit("w", [Chosen(0, 0, 3)], NOW)
     assert data_of(store) == [b"0", b"1", b"2"]
     check(store)
@@ -79,7 +79,7 @@ def test_a_commit_of_what_is_not_all_there_changes_nothing(store, chosen):
 
 def test_a_gap_in_the_numbers_is_not_all_there(store):
     for number in (0, 2):
-        store.stage(Place("w", 0, 0), number, entry(), LEASE, NOW)
+        store.stage(WriteAttempt("w", 0, 0), number, entry(), LEASE, NOW)
     with pytest.raises(NotStaged):
         store.commit("w", [Chosen(0, 0, 2)], NOW)
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from echannel_ray.errors import Closed
-from echannel_ray.logs.entries import Bounds, Chosen, Entry, Missing, Place
+from echannel_ray.logs.entries import Chosen, Entry, LogBounds, Missing, WriteAttempt
 from echannel_ray.logs.store import RECENT_BYTES, Store
 from tests.logs.made import UNBOUNDED, check, data_of, entries_of, entry
 
@@ -123,7 +123,7 @@ def test_who_asks_for_it_is_called_after_each_append_and_may_use_the_log(store):
     store.on_append.append(lambda: seen.append((store.next, len(store.read(0, 100)))))
     store.append([entry()])
     store.append([entry(), entry()])
-    store.stage(Place("w", 0, 0), 0, entry(), 10, 0.0)
+    store.stage(WriteAttempt("w", 0, 0), 0, entry(), 10, 0.0)
     store.commit("w", [Chosen(0, 0, 1)], 0.0)
     assert seen == [(1, 1), (3, 3), (4, 4)]
 
@@ -137,13 +137,13 @@ def test_what_is_closed_says_so(store):
 
 
 def test_a_log_on_disk_is_as_it_was_when_it_is_opened_again(path):
-    store = Store(path, Bounds(max_bytes=20))
+    store = Store(path, LogBounds(max_bytes=20))
     store.append([entry(bytes(10), count=5) for _ in range(4)], ("p", 20))
     assert store.first == 10
     store.set_group("g", 15, 99.0)
-    store.stage(Place("done", 0, 0), 0, entry(b"done"), 10, 0.0)
+    store.stage(WriteAttempt("done", 0, 0), 0, entry(b"done"), 10, 0.0)
     store.commit("done", [Chosen(0, 0, 1)], 0.0)
-    store.stage(Place("open", 0, 0), 0, entry(b"open"), 10, 0.0)
+    store.stage(WriteAttempt("open", 0, 0), 0, entry(b"open"), 10, 0.0)
     store.abort("aborted", 0.0)
     state = (store.log, store.first, store.next, store.size_bytes, store.staged_bytes, entries_of(store))
     store.close()
@@ -156,7 +156,7 @@ def test_a_log_on_disk_is_as_it_was_when_it_is_opened_again(path):
 
 
 def test_offsets_go_on_after_all_was_forgotten_and_the_log_was_opened_again(path):
-    store = Store(path, Bounds(max_age_seconds=1))
+    store = Store(path, LogBounds(max_age_seconds=1))
     store.append([entry(count=5)])
     assert store.trim(time.time() + 10) == 5
     store.close()
@@ -179,7 +179,7 @@ def test_logs_have_names_of_their_own_and_leave_no_files(tmp_path):
 
 
 def test_missing_events_are_named(open_store):
-    store = open_store(Bounds(max_bytes=10))
+    store = open_store(LogBounds(max_bytes=10))
     store.append([entry(bytes(10), count=5)])
     store.append([entry(bytes(10), count=5)])
     with pytest.raises(Missing) as caught:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from echannel_ray.logs.entries import Bounds, Chosen, Place
+from echannel_ray.logs.entries import Chosen, LogBounds, WriteAttempt
 from tests.logs.made import check, entries_of, entry
 
 THREADS = 8
@@ -16,20 +16,20 @@ APPENDS = 200
 # In a process of its own: what this one has used before would hide what it needs.
 STAGING = """
 import sys, psutil
-from echannel_ray.logs.entries import Bounds, Chosen, NewEntry, Place
+from echannel_ray.logs.entries import LogBounds, Chosen, NewEntry, WriteAttempt
 from echannel_ray.logs.store import Store
 
 process = psutil.Process()
 data = bytes(1 << 20)
 path = sys.argv[1] or None
 before = process.memory_info().rss
-store = Store(path, Bounds())
+store = Store(path, LogBounds())
 peak = 0
 def note():
     global peak
     peak = max(peak, process.memory_info().rss)
 for number in range(300):
-    store.stage(Place("w", 0, 0), number, NewEntry(1, 1, 0, data), 60, 0.0)
+    store.stage(WriteAttempt("w", 0, 0), number, NewEntry(1, 1, 0, data), 60, 0.0)
     note()
 assert store.staged_bytes == 300 << 20
 store.commit("w", [Chosen(0, 0, 300)], 0.0)
@@ -66,7 +66,7 @@ def test_appends_of_many_threads_each_stay_in_order(store):
 
 
 def test_threads_append_read_stage_commit_and_trim_at_once(open_store):
-    store = open_store(Bounds(max_bytes=100_000))
+    store = open_store(LogBounds(max_bytes=100_000))
     store.set_group("reader", 0, hold_until=float("inf"))
     done = threading.Event()
 
@@ -76,7 +76,7 @@ def test_threads_append_read_stage_commit_and_trim_at_once(open_store):
 
     def write(name):
         for number in range(20):
-            place = Place(f"{name} {number}", 0, 0)
+            place = WriteAttempt(f"{name} {number}", 0, 0)
             for each in range(5):
                 store.stage(place, each, entry(bytes(500), 1, name), 60, 0.0)
             if number % 4:
@@ -122,7 +122,7 @@ def test_staging_much_takes_little_memory(kind, path):
 
 def test_others_have_their_turn_while_much_is_deleted(open_store, monkeypatch):
     monkeypatch.setattr("echannel_ray.logs.store.DELETED_AT_ONCE_BYTES", 10_000)
-    store = open_store(Bounds(max_bytes=10_000))
+    store = open_store(LogBounds(max_bytes=10_000))
     store.set_group("g", 0, hold_until=float("inf"))
     for _ in range(2000):
         store.append([entry(bytes(10_000))])
@@ -138,7 +138,7 @@ def test_others_have_their_turn_while_much_is_deleted(open_store, monkeypatch):
 
 
 def test_trimming_ends_while_others_go_on_appending(open_store):
-    store = open_store(Bounds(max_bytes=0))
+    store = open_store(LogBounds(max_bytes=0))
     stop = threading.Event()
 
     def append():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from echannel_ray.logs import store as store_module
-from echannel_ray.logs.entries import Bounds, Chosen, Committed, Missing, NewEntry, NotStaged, Place
+from echannel_ray.logs.entries import Chosen, Committed, LogBounds, Missing, NewEntry, NotStaged, WriteAttempt
 from echannel_ray.logs.store import Store
 from tests.logs.made import check, entries_of
 
@@ -47,7 +47,7 @@ class Model(RuleBasedStateMachine):
         self.leases = {}
         self.ledger = {}
         self.groups = {}
-        self.store = Store(self.path, Bounds(max_bytes=MAX_BYTES))
+        self.store = Store(self.path, LogBounds(max_bytes=MAX_BYTES))
 
     def _append(self, new):
         if new.count:
@@ -86,7 +86,7 @@ class Model(RuleBasedStateMachine):
     def stage(self, write, partition, attempt, number, new):
         place = self.staged.setdefault((write, partition, attempt), {})
         kept = write not in self.ledger and number not in place
-        assert self.store.stage(Place(write, partition, attempt), number, new, LEASE, self.now) == kept
+        assert self.store.stage(WriteAttempt(write, partition, attempt), number, new, LEASE, self.now) == kept
         if kept:
             place[number] = new
         if write not in self.ledger:
@@ -180,7 +180,7 @@ class Model(RuleBasedStateMachine):
     @rule()
     def reopen(self):
         self.store.close()
-        self.store = Store(self.path, Bounds(max_bytes=MAX_BYTES))
+        self.store = Store(self.path, LogBounds(max_bytes=MAX_BYTES))
 
     @invariant()
     def agrees(self):

@@ -1,4 +1,4 @@
-"""Groups, from a channel's membership. The rest is shown by `tests/cli/test_looking.py`, on a running Ray."""
+"""Groups, from a channel's membership. The rest is shown by `tests/cli/test_inspection.py`, on a running Ray."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from echannel_ray.models import ChannelStats, ConcentratorPart, Manager, Node, NodeShare, Part, Status
-from echannel_ray.overview.reading import ChannelLine
+from echannel_ray.overview.readings import ChannelLine
 from echannel_ray.overview.topology import Edge, topology_of, with_derived
 
 ONE, OTHER, GONE = "a" * 56, "b" * 56, "c" * 56

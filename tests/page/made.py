@@ -8,9 +8,9 @@ from typing import Any
 
 from echannel_ray.errors import Disconnected
 from echannel_ray.models import ConcentratorPart, Manager, Node, NodeShare, Part, Status
-from echannel_ray.overview.reading import ChannelLine
-from echannel_ray.page import frames
-from echannel_ray.page.painting import Painter
+from echannel_ray.overview.readings import ChannelLine
+from echannel_ray.page import looker_frames
+from echannel_ray.page.painter import Painter
 from echannel_ray.page.picture import Picture
 
 FIRST, SECOND = "a" * 16, "b" * 16
@@ -61,7 +61,7 @@ class FakeTelescope:
         self.seen: list[Picture | Disconnected] = []
         self.taps: list[tuple[str, float]] = []
         self.open_taps = 0
-        self.tapped: list[frames.Tapped] = []
+        self.tapped: list[looker_frames.Tapped] = []
         self.has_joined = True
 
     async def run(self) -> None:
@@ -74,7 +74,7 @@ class FakeTelescope:
             raise found
         return found
 
-    async def tap(self, channel: str, rate: float) -> AsyncGenerator[frames.Tapped, None]:
+    async def tap(self, channel: str, rate: float) -> AsyncGenerator[looker_frames.Tapped, None]:
         self.taps.append((channel, rate))
         self.open_taps += 1
         try:

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 
 from echannel_ray.errors import EChannelError
-from echannel_ray.page.certificate import Certificate
+from echannel_ray.page.certificate import PageCertificate
 from tests.page.certificates import write
 
 
@@ -41,7 +41,7 @@ def shown(context):
 
 def test_a_renewed_certificate_is_shown_to_who_comes_next(files):
     write(files, "first")
-    certificate = Certificate(*files)
+    certificate = PageCertificate(*files)
     assert not certificate.renew()
     assert shown(certificate.context) == "first"
     write(files, "second")
@@ -52,7 +52,7 @@ def test_a_renewed_certificate_is_shown_to_who_comes_next(files):
 
 def test_what_can_not_be_used_is_said_once_and_the_former_one_stays(files):
     write(files, "first")
-    certificate = Certificate(*files)
+    certificate = PageCertificate(*files)
     write(files, "half", also_key=False)
     with pytest.raises(EChannelError, match="can't be used"):
         certificate.renew()
@@ -69,4 +69,4 @@ def test_what_can_not_be_used_is_said_once_and_the_former_one_stays(files):
 
 def test_a_certificate_that_is_not_there_is_refused(files):
     with pytest.raises(EChannelError, match="No such file"):
-        Certificate(*files)
+        PageCertificate(*files)

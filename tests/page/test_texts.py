@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from echannel_ray.page.tapping import text_of
+from echannel_ray.page.taps import text_of
 
 
 @dataclasses.dataclass

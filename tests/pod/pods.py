@@ -22,7 +22,7 @@ import psutil
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from echannel_ray.actors import bootstrap
+from echannel_ray.actors import startup
 from tests.clusters import free_port, kill, wait_until
 
 READY_SECONDS = 90.0
@@ -199,11 +199,11 @@ def on(node_id: str) -> dict[str, Any]:
 
 def head_and_others(others: int = 1) -> list[str]:
     """The ids of Ray's nodes, the head's first, when there are so many."""
-    head = bootstrap.head_node_id()
+    head = startup.head_node_id()
     assert head is not None
 
     def found() -> list[str]:
-        return [node["NodeID"] for node in bootstrap.ray_nodes() if node["Alive"] and node["NodeID"] != head]
+        return [node["NodeID"] for node in startup.ray_nodes() if node["Alive"] and node["NodeID"] != head]
 
     wait_until(lambda: len(found()) == others)  # a raylet answers a moment before it is one of the GCS's nodes
     return [head, *found()]

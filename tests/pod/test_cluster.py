@@ -12,7 +12,7 @@ import ray
 
 import echannel_ray as ec
 from echannel_ray.models import Status
-from echannel_ray.overview.reading import read_status
+from echannel_ray.overview.readings import read_status
 from tests.clusters import wait_until
 from tests.faults.scene import kill, stopped
 from tests.pod.parties import ConsumerActor, LastingLoadActor, RelayActor, SinkActor, SourceActor

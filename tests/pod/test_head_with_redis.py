@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import ray
 
-from echannel_ray.actors import bootstrap
-from echannel_ray.overview.reading import read_status
+from echannel_ray.actors import startup
+from echannel_ray.overview.readings import read_status
 from tests.clusters import free_port, wait_until
 from tests.faults.scene import check_all_arrived, seconds_until_flowing
 from tests.pod.parties import ConsumerActor, LoadActor
@@ -84,7 +84,7 @@ def test_workers_go_on_without_the_head_and_are_served_by_the_next(pods: Pods):
     assert ray.get(consumer.progress.remote("events"), timeout=60)[1] > before, "events flowed without a head"
     seconds_until_flowing({1: load}, [consumer], "events")
     # At the new head too, so that its concentrator has to be let in by those who knew another name server.
-    wait_until(lambda: bootstrap.head_node_id() not in (None, head))  # Ray has noticed that the former one is dead
+    wait_until(lambda: startup.head_node_id() not in (None, head))  # Ray has noticed that the former one is dead
     newcomers = [ConsumerActor.options(**on(node)).remote(NAMESPACE) for node in (second, head_and_others(2)[0])]
     ray.get([newcomer.subscribe.remote("events") for newcomer in newcomers], timeout=60)
     seconds_until_flowing({1: load}, [consumer, *newcomers], "events", 60)

@@ -8,7 +8,7 @@ from echannel_ray.programs.frontend import check
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.schema import LaidOut, Layout
 
-READING = schema.Record(
+READING = schema.RecordType(
     (
         schema.Field("id", schema.Int()),
         schema.Field("temperature", schema.Float()),

@@ -15,7 +15,6 @@ from echannel_ray.programs.program import (
     FUNCTIONS,
     Binary,
     Break,
-    Call,
     Choice,
     Compare,
     Const,
@@ -24,6 +23,7 @@ from echannel_ray.programs.program import (
     Copy,
     Expression,
     For,
+    FunctionCall,
     If,
     Leaf,
     Load,
@@ -38,7 +38,7 @@ from echannel_ray.programs.program import (
     SetStatic,
     Static,
     StaticVariable,
-    Store,
+    StoreItem,
     Type,
     Unary,
     Where,
@@ -70,7 +70,7 @@ class Maker:
         if self.random.random() < 0.5:
             copied = [each for each in self.input.fields if self.random.random() < 0.5]
             others = self._record(self.random.randint(1, 3), "o").fields
-            self.output = schema.Record((*others, *(schema.Field(each.name, each.type) for each in copied)))
+            self.output = schema.RecordType((*others, *(schema.Field(each.name, each.type) for each in copied)))
             self.output_layout = self._layout(self.output, can_lack=False)
             self.copied = [each.name for each in copied]
         self.program = self._program()
@@ -78,7 +78,7 @@ class Maker:
     # ---- schemas and layouts
 
     def _record(self, count, letter, depth=0):
-        return schema.Record(tuple(self._field(f"{letter}{number}", depth) for number in range(count)))
+        return schema.RecordType(tuple(self._field(f"{letter}{number}", depth) for number in range(count)))
 
     def _field(self, name, depth):
         choose = self.random.choice
@@ -92,7 +92,7 @@ class Maker:
         if self.random.random() < 0.25:
             shape = tuple(self.random.randint(1, 4) for _ in range(self.random.randint(1, 2)))
             type_ = schema.Array(type_, shape)
-        elif not isinstance(type_, schema.Record) and self.random.random() < 0.3:
+        elif not isinstance(type_, schema.RecordType) and self.random.random() < 0.3:
             default = plain.encode(self._value(type_))
         return schema.Field(name, type_, default, default is not None)
 
@@ -124,7 +124,7 @@ class Maker:
             type_: Any = field.type
             while isinstance(type_, schema.Array):
                 shape, type_ = shape + type_.shape, type_.item
-            if isinstance(type_, schema.Record):
+            if isinstance(type_, schema.RecordType):
                 nested = self._layout(type_, can_lack)
                 size, laid_out = nested.itemsize, schema.LaidOut(field.name, 0, "", shape, nested)
             else:
@@ -234,7 +234,7 @@ class Maker:
         if roll < 0.75 and self.outputs:
             leaf = self.random.choice(self.outputs)
             type_ = Type.INT if leaf.type is Type.UNSIGNED else leaf.type
-            return Store(leaf, tuple(map(self._index, leaf.shape)), self._expression(type_, 3), self._where())
+            return StoreItem(leaf, tuple(map(self._index, leaf.shape)), self._expression(type_, 3), self._where())
         if roll < 0.82 and self.copied and not in_loop:
             name = self.random.choice(self.copied)
             return Copy((name,), (name,))
@@ -249,8 +249,8 @@ class Maker:
         ]
         if self.random.random() < 0.4:
             low, high = Const(Type.INT, -2), Const(Type.INT, 5)
-            inner = Call(Type.INT, "max_int", (self._expression(Type.INT, 1), low), self._where())
-            bounds[self.random.randrange(2)] = Call(Type.INT, "min_int", (inner, high), self._where())
+            inner = FunctionCall(Type.INT, "max_int", (self._expression(Type.INT, 1), low), self._where())
+            bounds[self.random.randrange(2)] = FunctionCall(Type.INT, "min_int", (inner, high), self._where())
         elif self.random.random() < 0.1:
             bounds, step = [Const(Type.INT, -(2**63)), Const(Type.INT, 2**63 - 1)], 2**62
         return For(4 + depth - 1, bounds[0], bounds[1], step, self._block(depth - 1, True), 8)
@@ -330,7 +330,7 @@ class Maker:
             return Convert(Type.BOOL, value, self._where())
         if roll < 0.6:
             name = self.random.choice(("isnan", "isinf", "isfinite"))
-            return Call(Type.BOOL, name, (self._expression(Type.FLOAT, depth),), self._where())
+            return FunctionCall(Type.BOOL, name, (self._expression(Type.FLOAT, depth),), self._where())
         return self._comparison(depth)
 
     def _comparison(self, depth):
@@ -364,7 +364,9 @@ class Maker:
         if roll < 0.7:
             name = self.random.choice(("abs_int", "min_int", "max_int"))
             count = len(FUNCTIONS[name].arguments)
-            return Call(Type.INT, name, tuple(self._expression(Type.INT, depth) for _ in range(count)), self._where())
+            return FunctionCall(
+                Type.INT, name, tuple(self._expression(Type.INT, depth) for _ in range(count)), self._where()
+            )
         if roll < 0.8:
             return self._choice(Type.INT, depth)
         unsigned = [leaf for leaf in self.leaves if leaf.type is Type.UNSIGNED]
@@ -386,7 +388,7 @@ class Maker:
             name = self.random.choice([each for each in names if FUNCTIONS[each].result is Type.FLOAT])
             count = len(FUNCTIONS[name].arguments)
             values = tuple(self._expression(Type.FLOAT, depth) for _ in range(count))
-            return Call(Type.FLOAT, name, values, self._where())
+            return FunctionCall(Type.FLOAT, name, values, self._where())
         if roll < 0.85:
             return self._choice(Type.FLOAT, depth)
         unsigned = [leaf for leaf in self.leaves if leaf.type is Type.UNSIGNED]
@@ -402,7 +404,7 @@ def _leaves(record, path=(), shape=()):
             lengths, type_ = lengths + type_.shape, type_.item
         here = (*path, field.name)
         match type_:
-            case schema.Record():
+            case schema.RecordType():
                 yield from _leaves(type_, here, lengths)
             case schema.Bool():
                 yield Leaf(here, lengths, Type.BOOL, 1)

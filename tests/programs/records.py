@@ -9,10 +9,10 @@ from echannel_ray.formats import plain
 from echannel_ray.programs.frontend import check
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.schema import Array, Bool, Bytes, Enum, Field, Float, Int, List, Optional, Record, Text
+from echannel_ray.schemas.schema import Array, Bool, Bytes, Enum, Field, Float, Int, List, Optional, RecordType, Text
 
-POSITION = Record((Field("x", Float()), Field("y", Float())))
-TRADE = Record(
+POSITION = RecordType((Field("x", Float()), Field("y", Float())))
+TRADE = RecordType(
     (
         Field("price", Float()),
         Field("size", Int()),
@@ -34,7 +34,7 @@ TRADE = Record(
         Field("when", schema.Timestamp()),
     )
 )
-OUTPUT = Record(
+OUTPUT = RecordType(
     (
         Field("mean", Float()),
         Field("half", Float(16)),
@@ -93,13 +93,13 @@ def output_of(interpreted, given):
 
 def value_of(expression, **others):
     """What an expression is, as a floating point number."""
-    output = Record((Field("result", Float()),))
+    output = RecordType((Field("result", Float()),))
     return run(f"output.result = {expression}", output=output, **others).output["result"]
 
 
 def whole_of(expression, **others):
     """What an expression is, as a whole number."""
-    output = Record((Field("result", Int()),))
+    output = RecordType((Field("result", Int()),))
     return run(f"output.result = {expression}", output=output, **others).output["result"]
 
 

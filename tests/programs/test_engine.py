@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from echannel_ray.programs import compiling, native
+from echannel_ray.programs import compiler, native
 from echannel_ray.programs.engine import Engine, Trapped
 from echannel_ray.programs.frontend import check
 from echannel_ray.programs.program import Type
@@ -31,7 +31,7 @@ class Held:
             assert self.go_on.wait(30)
             return compile_program(*arguments)
 
-        monkeypatch.setattr(compiling, "compile_program", wait)
+        monkeypatch.setattr(compiler, "compile_program", wait)
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_program_that_cannot_be_compiled_stays_interpreted(monkeypatch, caplog
     def fail(*_):
         raise RuntimeError("LLVM has no room")
 
-    monkeypatch.setattr(compiling, "compile_program", fail)
+    monkeypatch.setattr(compiler, "compile_program", fail)
     with caplog.at_level(logging.WARNING):
         engine = Engine(filter_of("temperature > 13.75"), LAYOUT)
         assert not engine.wait_native(30)
@@ -158,13 +158,13 @@ def test_equal_programs_share_their_code_as_long_as_it_is_used():
 
 def test_nobody_waits_for_what_nobody_wants(held, monkeypatch):
     compiled = []
-    compile_program = compiling.compile_program
+    compile_program = compiler.compile_program
 
     def note(*arguments):
         compiled.append(arguments)
         return compile_program(*arguments)
 
-    monkeypatch.setattr(compiling, "compile_program", note)
+    monkeypatch.setattr(compiler, "compile_program", note)
     first = Engine(filter_of("temperature > 15.75"), LAYOUT)
     Engine(filter_of("temperature > 16.75"), LAYOUT)  # gone before its turn
     last = Engine(filter_of("temperature > 17.75"), LAYOUT)
@@ -204,7 +204,7 @@ def test_compiling_leaves_the_usual_switch_interval_behind():
     usual = sys.getswitchinterval()
     engine = Engine(filter_of("temperature > 18.75"), LAYOUT)
     assert engine.wait_native(30)
-    with compiling._compiler()._serving:
+    with compiler._compiler()._serving:
         assert sys.getswitchinterval() == usual
 
 
@@ -218,7 +218,7 @@ def test_a_process_may_end_while_something_is_compiled():
 
 
 def test_programs_that_read_fields_of_any_length_are_refused():
-    record = schema.Record((schema.Field("items", schema.List(schema.Int())),))
+    record = schema.RecordType((schema.Field("items", schema.List(schema.Int())),))
     with pytest.raises(ValueError, match="any length"):
         Engine(check("len(items) > 0", record), LAYOUT)
 

@@ -9,7 +9,7 @@ from echannel_ray.formats import plain
 from echannel_ray.programs.frontend import check
 from echannel_ray.programs.program import Type
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.schema import Array, Field, Float, Int, Record, Text
+from echannel_ray.schemas.schema import Array, Field, Float, Int, RecordType, Text
 from tests.programs.records import OUTPUT, POSITION, TRADE, refused
 
 # text, line, column, a part of the reason
@@ -187,7 +187,7 @@ def test_outputs_refused(text, line, column, reason):
 
 
 def test_an_output_without_what_it_needs():
-    output = Record((Field("inner", Record((Field("name", Text()), Field("size", Int())))),))
+    output = RecordType((Field("inner", RecordType((Field("name", Text()), Field("size", Int())))),))
     error = refused("if is_buy:\n    return 1\nreturn False", output)
     assert "output.inner.name has no value here, and no default" in error.reason
     assert error.line == 2
@@ -207,11 +207,11 @@ def test_an_output_without_what_it_needs():
     ],
 )
 def test_an_output_that_none_can_have(field, reason):
-    assert reason in refused("pass", Record((field,))).reason
+    assert reason in refused("pass", RecordType((field,))).reason
 
 
 def test_a_text_set_on_one_path_only():
-    output = Record((Field("symbol", Text()),))
+    output = RecordType((Field("symbol", Text()),))
     assert "no value here" in refused("if is_buy:\n    output.symbol = symbol\nreturn 1", output).reason
     check("if is_buy:\n    output.symbol = symbol\nelse:\n    return False", TRADE, output)
 
@@ -269,14 +269,14 @@ def test_fields_of_many_kinds_can_only_be_copied():
         schema.Tuple((Int(), Int())),
     ]
     for kind in kinds:
-        record = Record((Field("x", kind),))
+        record = RecordType((Field("x", kind),))
         with pytest.raises(Exception, match="only copied as a whole"):
             check("x == 1", record)
         check("output.x = x", record, record)
 
 
 def test_lengths_that_can_not_be_had():
-    record = Record((Field("deep", schema.List(schema.List(Float()))), Field("many", schema.List(POSITION))))
+    record = RecordType((Field("deep", schema.List(schema.List(Float()))), Field("many", schema.List(POSITION))))
     for text in ("len(deep[0]) > 1", "len(many) > 1"):
         with pytest.raises(Exception, match="can't be had"):
             check(text, record)
@@ -289,11 +289,11 @@ def test_a_chain_in_doubt_may_not_trap_unseen():
 
 
 def test_fields_named_like_everything_else():
-    record = Record(tuple(Field(name, Float()) for name in ("input", "output", "min", "math", "e", "static")))
+    record = RecordType(tuple(Field(name, Float()) for name in ("input", "output", "min", "math", "e", "static")))
     program = check("input.input + input.output + e + input.min + input.math + static > 0", record)
     assert len(program.leaves) == 6
 
 
 def test_an_array_of_arrays_is_one_of_more_dimensions():
-    record = Record((Field("x", Array(Array(Float(), (2,)), (3,))),))
+    record = RecordType((Field("x", Array(Array(Float(), (2,)), (3,))),))
     assert check("x[2][1] > 0", record).leaves[0].shape == (3, 2)

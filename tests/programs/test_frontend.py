@@ -10,8 +10,8 @@ from echannel_ray.formats import plain
 from echannel_ray.programs.frontend import check
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.program import Type
-from echannel_ray.programs.source import Source, source_of
-from echannel_ray.schemas.schema import Array, Field, Float, Int, Record, Text
+from echannel_ray.programs.source import ProgramSource, source_of
+from echannel_ray.schemas.schema import Array, Field, Float, Int, RecordType, Text
 from tests.programs.records import OUTPUT, TRADE, event, output_of, passes, run, value_of, whole_of
 
 
@@ -28,8 +28,8 @@ def test_the_range_filter_of_the_paper():
 
 
 def test_the_average_of_the_paper():
-    record = Record((Field("wind_velocity", Array(Float(), (253, 37))),))
-    output = Record((Field("average", Float()),))
+    record = RecordType((Field("wind_velocity", Array(Float(), (253, 37))),))
+    output = RecordType((Field("average", Float()),))
     text = """
         total = 0.0
         for i in range(37):
@@ -264,12 +264,12 @@ def test_values_of_one_event_are_not_those_of_the_next():
 
 
 def test_defaults_inside_of_records():
-    inner = Record((Field("name", Text()), Field("factor", Float(), plain.encode(2))))
-    output = Record(
+    inner = RecordType((Field("name", Text()), Field("factor", Float(), plain.encode(2))))
+    output = RecordType(
         (
             Field("inner", inner),
-            Field("many", Array(Record((Field("x", Int(), plain.encode(5)),)), (2,))),
-            Field("given", Record((Field("x", Int()), Field("y", Int()))), plain.encode({"x": 7})),
+            Field("many", Array(RecordType((Field("x", Int(), plain.encode(5)),)), (2,))),
+            Field("given", RecordType((Field("x", Int()), Field("y", Int()))), plain.encode({"x": 7})),
         )
     )
     result = run("output.inner.name = symbol\noutput.many[1].x = 6\noutput.given.y = 8", output=output)
@@ -281,7 +281,7 @@ def test_defaults_inside_of_records():
 
 
 def test_a_text_that_must_be_set():
-    output = Record((Field("symbol", Text()), Field("size", Int())))
+    output = RecordType((Field("symbol", Text()), Field("size", Int())))
     assert run("output.symbol = symbol", output=output).output == {"symbol": "IBM", "size": 0}
     assert run("if price < 0:\n    return False\noutput.symbol = symbol\nreturn 1", output=output).passes
 
@@ -314,7 +314,7 @@ def test_functions_as_sources():
 
 def test_lambdas_as_sources():
     kept = [source_of(lambda trade: trade.price > 3), 1]
-    assert isinstance(kept[0], Source)
+    assert isinstance(kept[0], ProgramSource)
     assert Interpreted(check(kept[0], TRADE)).run_event(event()).passes
     longer = source_of(
         lambda trade: trade.price > 3

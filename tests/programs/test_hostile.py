@@ -10,7 +10,7 @@ from echannel_ray.errors import ModulatorRefused
 from echannel_ray.programs.frontend import check
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.program import Trap
-from echannel_ray.programs.source import Names, Source
+from echannel_ray.programs.source import ProgramSource, SourceNames
 from tests.programs.records import OUTPUT, TRADE, event, passes, refused
 
 ESCAPES = [
@@ -212,12 +212,12 @@ def test_python_does_not_warn():
 
 def test_names_of_a_source_are_only_names():
     for names in [
-        Names("price", "price", "price"),
-        Names("", "", ""),
-        Names("a.b", "\0", "if"),
-        Names("min", "abs", "e"),
+        SourceNames("price", "price", "price"),
+        SourceNames("", "", ""),
+        SourceNames("a.b", "\0", "if"),
+        SourceNames("min", "abs", "e"),
     ]:
-        check(Source("size > 3", names), TRADE)
+        check(ProgramSource("size > 3", names), TRADE)
 
 
 def test_what_traps_leaves_the_next_event_alone():

@@ -29,12 +29,12 @@ from echannel_ray.programs.program import (
     Program,
     Return,
     SetLocal,
-    Store,
+    StoreItem,
     Trap,
     Type,
     Where,
 )
-from echannel_ray.schemas.schema import Array, Enum, Field, Float, Int, Record, Text
+from echannel_ray.schemas.schema import Array, Enum, Field, Float, Int, RecordType, Text
 from tests.programs.records import OUTPUT, TRADE, event, output_of, passes, run, value_of, whole_of
 from tests.programs.reference import Failed, evaluate
 
@@ -56,7 +56,7 @@ def test_a_program_made_by_hand():
         statics=(),
         params=(),
         leaves=(leaf,),
-        input=Record((Field("x", Array(Int(16), (3,))),)),
+        input=RecordType((Field("x", Array(Int(16), (3,))),)),
         output=None,
         cost=1,
     )
@@ -201,7 +201,7 @@ def test_a_trap_takes_all_static_variables_back():
     [(300, 8, True, 44), (200, 8, True, -56), (-1, 8, False, 255), (2**40 + 3, 32, False, 3), (-(2**33), 32, True, 0)],
 )
 def test_whole_numbers_are_narrowed(value, bits, signed, expected):
-    output = Record((Field("x", Int(bits, signed)),))
+    output = RecordType((Field("x", Int(bits, signed)),))
     assert run("output.x = size", output=output, size=value).output == {"x": expected}
 
 
@@ -214,7 +214,7 @@ def test_whole_numbers_are_narrowed(value, bits, signed, expected):
     ],
 )  # fmt: skip
 def test_floating_point_numbers_are_rounded(value, bits, expected):
-    output = Record((Field("x", Float(bits)),))
+    output = RecordType((Field("x", Float(bits)),))
     result = run("output.x = price", output=output, price=value).output["x"]
     assert struct.pack("d", result) == struct.pack("d", expected)
 
@@ -264,7 +264,7 @@ def test_arrays_of_numpy():
 def test_fields_are_read_as_they_are_declared():
     assert value_of("short", short=0.1) == float(numpy.float32(0.1))
     assert value_of("price", price=3) == 3.0
-    half = Record((Field("x", Float(16)),))
+    half = RecordType((Field("x", Float(16)),))
     assert Interpreted(check("x > 1e300", half)).run_event(SimpleNamespace(x=70000.0)).passes
 
 
@@ -294,7 +294,7 @@ def test_fields_that_are_not_what_they_are_declared_to_be(text, others):
 
 
 def test_fields_whose_names_are_no_names_of_python():
-    record = Record(
+    record = RecordType(
         (Field("class", Float()), Field("two words", Float()), Field("größe", Float()), Field("ok", Float()))
     )
     made = SimpleNamespace(**{"class": 1.0, "two words": 2.0, "größe": 3.0, "ok": 4.0})
@@ -302,7 +302,7 @@ def test_fields_whose_names_are_no_names_of_python():
 
 
 def test_enumerations_by_their_values():
-    record = Record((Field("x", Enum((("A", 1.5), ("B", 2.5)))), Field("y", Enum((("T", True), ("F", False))))))
+    record = RecordType((Field("x", Enum((("A", 1.5), ("B", 2.5)))), Field("y", Enum((("T", True), ("F", False))))))
     made = SimpleNamespace(x=enum.Enum("Kind", {"A": 1.5}).A, y=True)
     assert Interpreted(check("x == 1.5 and y", record)).run_event(made).passes
 
@@ -324,16 +324,16 @@ def test_a_power_is_squared_and_multiplied_from_the_highest_bit():
 
 
 def test_a_store_is_no_store_of_another_leaf():
-    output = Record((Field("a", Array(Float(), (2,))), Field("b", Array(Float(), (2,))), Field("name", Text(4))))
+    output = RecordType((Field("a", Array(Float(), (2,))), Field("b", Array(Float(), (2,))), Field("name", Text(4))))
     result = run("for i in range(2):\n    output.b[1 - i] = i", output=output)
     assert result.output == {"a": [0.0, 0.0], "b": [1.0, 0.0], "name": ""}
 
 
 def test_a_store_made_by_hand_is_checked():
-    output = Record((Field("a", Array(Float(), (2,))),))
+    output = RecordType((Field("a", Array(Float(), (2,))),))
     leaf = program_outputs(output)[0]
-    body = (Store(leaf, (Const(Type.INT, 2),), Const(Type.FLOAT, 1.0), HERE), Return(Const(Type.BOOL, True)))
-    program = Program(body, (), (), (), (), Record(()), output, 1)
+    body = (StoreItem(leaf, (Const(Type.INT, 2),), Const(Type.FLOAT, 1.0), HERE), Return(Const(Type.BOOL, True)))
+    program = Program(body, (), (), (), (), RecordType(()), output, 1)
     with pytest.raises(Trap, match="index 2 is out of range"):
         Interpreted(program).run(())
 
@@ -391,7 +391,7 @@ def test_random_expressions_of_floating_point_numbers(text, size, price, short):
 
 
 def _compare(text, kind, values):
-    output = Record((Field("result", Int() if kind == "int" else Float()),))
+    output = RecordType((Field("result", Int() if kind == "int" else Float()),))
     try:
         program = check(f"output.result = {kind}({text})", TRADE, output)
     except ModulatorRefused:

@@ -13,9 +13,9 @@ pytest.importorskip("llvmlite")
 from echannel_ray.formats import plain
 from echannel_ray.programs.blocks import Trapped
 from echannel_ray.programs.frontend import check
-from echannel_ray.programs.machine import Machine
+from echannel_ray.programs.machine_code import Machine
 from echannel_ray.programs.native import compile_program
-from echannel_ray.programs.places import Unfit
+from echannel_ray.programs.places import UnfitLayout
 from echannel_ray.programs.program import Type
 from echannel_ray.programs.recordwise import Recordwise
 from echannel_ray.schemas import schema
@@ -173,7 +173,7 @@ def test_texts_as_parameters():
     ],
 )
 def test_a_producers_layout_that_leads_elsewhere_is_refused(field):
-    with pytest.raises(Unfit, match="temperature"):
+    with pytest.raises(UnfitLayout, match="temperature"):
         compile_program(filter_of(RANGE), Layout(100, (field,)), None)
 
 
@@ -186,19 +186,19 @@ def test_a_producers_layout_that_leads_elsewhere_is_refused(field):
     ],
 )
 def test_a_field_holds_no_number_that_the_schema_has_no_place_for(bits, signed, code, fits):
-    record = schema.Record((schema.Field("x", schema.Int(bits, signed)),))
+    record = schema.RecordType((schema.Field("x", schema.Int(bits, signed)),))
     program, layout = check("x > 3", record), Layout(8, (LaidOut("x", 0, code),))
     if fits:
         compile_program(program, layout, None)
     else:
-        with pytest.raises(Unfit, match=f"{bits} bits"):
+        with pytest.raises(UnfitLayout, match=f"{bits} bits"):
             compile_program(program, layout, None)
 
 
 def test_a_default_that_its_field_has_no_place_for_leads_to_no_memory_of_others():
     default = plain.encode(1000)
     fields = (schema.Field("x", schema.Int(8, False), default), schema.Field("y", schema.Array(schema.Int(), (256,))))
-    program, layout = check("y[x] == 7", schema.Record(fields)), Layout(2048, (LaidOut("y", 0, "<i8", (256,)),))
+    program, layout = check("y[x] == 7", schema.RecordType(fields)), Layout(2048, (LaidOut("y", 0, "<i8", (256,)),))
     block = numpy.zeros(256, "<i8")
     block[1000 % 256] = 7
     for form in (Machine(program, layout, None, compiled(program, layout)), Recordwise(program, layout, None)):
@@ -206,10 +206,10 @@ def test_a_default_that_its_field_has_no_place_for_leads_to_no_memory_of_others(
 
 
 def test_what_a_nested_record_claims_is_compared_with_its_own_size():
-    record = schema.Record((schema.Field("at", schema.Record((schema.Field("x", schema.Float()),))),))
+    record = schema.RecordType((schema.Field("at", schema.RecordType((schema.Field("x", schema.Float()),))),))
     inner = Layout(8, (LaidOut("x", 4, "<f8"),))
     program = check("at.x > 0.0", record)
-    with pytest.raises(Unfit, match=r"at\.x"):
+    with pytest.raises(UnfitLayout, match=r"at\.x"):
         compile_program(program, Layout(100, (LaidOut("at", 0, "", (), inner),)), None)
 
 
@@ -236,7 +236,7 @@ def test_code_and_its_memory_go_with_the_last_who_holds_it():
 
 
 def test_outputs_are_made_of_those_that_pass():
-    output = schema.Record(
+    output = schema.RecordType(
         (
             schema.Field("room", schema.Text(8)),
             schema.Field("kelvin", schema.Float(32)),

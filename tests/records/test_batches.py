@@ -12,11 +12,11 @@ import pytest
 
 from echannel_ray.errors import NotSerialisable
 from echannel_ray.formats.packs import Undecodable
-from echannel_ray.records.reading import Reader
+from echannel_ray.records.reader import Reader
 from echannel_ray.records.sources import part_of_block
-from echannel_ray.records.writing import array_format, batch_block, batch_format, block_of, format_of, writer_of
+from echannel_ray.records.writer import array_format, batch_block, batch_format, block_of, format_of, writer_of
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.declared import schema_of
+from echannel_ray.schemas.declarations import schema_of
 from tests.records.same_record import FIXED_TYPES, FixedData, Values, made, values_of
 
 VALUES = [
@@ -281,7 +281,7 @@ def test_fields_that_do_not_come_get_their_defaults_in_batches_too():
         a: int
 
     write = writer_of(Less, schema_of(Less))
-    more = schema.Record(
+    more = schema.RecordType(
         (schema.Field("b", schema.Float(), b"\xcb\x3f\xf8" + bytes(6), True), schema.Field("a", schema.Int()))
     )
     assert Reader(None, more, "numpy").batch(write.format, [write(Less(1))]).tolist() == [(1.5, 1)]

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from echannel_ray.records.arrow_types import schema_of_record
-from echannel_ray.records.reading import Reader
-from echannel_ray.records.writing import array_format, batch_block, block_of, format_of
+from echannel_ray.records.reader import Reader
+from echannel_ray.records.writer import array_format, batch_block, block_of, format_of
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.declared import schema_of
+from echannel_ray.schemas.declarations import schema_of
 
 
 def sent(array, target, kind="arrow"):
@@ -67,8 +67,8 @@ def test_what_is_no_text_is_refused(points):
 
 
 def test_items_of_no_bytes_are_not_multiplied():
-    inner = schema.Record((schema.Field("x", schema.Bytes(0)),))
-    record = schema.Record(
+    inner = schema.RecordType((schema.Field("x", schema.Bytes(0)),))
+    record = schema.RecordType(
         (schema.Field("a", schema.Int(8)), schema.Field("b", schema.Array(inner, (2**30,)))),
     )
     nested = schema.Layout(0, (schema.LaidOut("x", 0, "|V0"),))
@@ -141,8 +141,8 @@ def test_days_become_moments():
 def test_a_format_whose_columns_are_something_else_is_refused():
     fields = pa.schema([("a", pa.float64())])
     batch = pa.RecordBatch.from_pydict({"a": [0.5, None]}, fields)
-    number = schema.Record((schema.Field("a", schema.Int()),))
-    flag = schema.Record((schema.Field("a", schema.Enum((("ONE", 1),))),))
+    number = schema.RecordType((schema.Field("a", schema.Int()),))
+    flag = schema.RecordType((schema.Field("a", schema.Enum((("ONE", 1),))),))
     for said in (number, flag):
         form = schema.Format(said, schema.ARROW, arrow=fields.serialize().to_pybytes())
         with pytest.raises(ValueError, match=r"\bat a\b"):
@@ -154,7 +154,7 @@ def test_a_format_whose_columns_are_something_else_is_refused():
 
 
 def test_a_default_that_nobody_wrote_down_is_refused():
-    record = schema.Record((schema.Field("a", schema.Int()), schema.Field("b", schema.Int(), None, True)))
+    record = schema.RecordType((schema.Field("a", schema.Int()), schema.Field("b", schema.Int(), None, True)))
     array = np.zeros(1, [("a", "i8")])
     source = schema_of(array.dtype)
     with pytest.raises(ValueError, match="'b' is missing"):

@@ -13,10 +13,10 @@ from echannel_ray.formats.packs import Undecodable
 from echannel_ray.records import layouts
 from echannel_ray.records.arrow_rows import batch_of_rows
 from echannel_ray.records.arrow_types import schema_of_record
-from echannel_ray.records.reading import Reader
-from echannel_ray.records.writing import array_format, batch_block, batch_format, block_of, writer_of
+from echannel_ray.records.reader import Reader
+from echannel_ray.records.writer import array_format, batch_block, batch_format, block_of, writer_of
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.declared import schema_of
+from echannel_ray.schemas.declarations import schema_of
 
 NUMBERS = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "V3"]
 TIMES = [f"{kind}[{unit}]" for kind in ("M8", "m8") for unit in ("W", "D", "h", "s", "ms", "us", "ns")]
@@ -75,13 +75,13 @@ def _fill(places, rng):
 def wider(type_, rng, is_arrow):
     """A type for which such values can stand, fields in another order, some missing and one with a default."""
     match type_:
-        case schema.Record():
+        case schema.RecordType():
             fields = [schema.Field(each.name, wider(each.type, rng, is_arrow)) for each in type_.fields]
             fields = [fields[i] for i in rng.permutation(len(fields))][: max(1, len(fields) - rng.integers(2))]
             if rng.random() < 0.3:
                 items = schema.Array(schema.Float(), (2,))
                 fields.insert(0, schema.Field("more", items, plain.encode([1.5, 2.5]), True))
-            return schema.Record(tuple(fields))
+            return schema.RecordType(tuple(fields))
         case schema.Array():
             row = schema.Array(type_.item, type_.shape[1:]) if len(type_.shape) > 1 else type_.item
             if is_arrow and rng.random() < 0.3:

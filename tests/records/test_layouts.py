@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from echannel_ray.formats import plain
 from echannel_ray.records import layouts
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.declared import schema_of
+from echannel_ray.schemas.declarations import schema_of
 from echannel_ray.schemas.schema import LaidOut, Layout
 
 
@@ -146,7 +146,7 @@ def test_swapped_neighbours_move_together_whatever_they_are():
 def test_a_missing_field_gets_its_default_or_zero():
     source = np.zeros(2, [("a", "i4")])
     target = np.dtype([("a", "i4"), ("b", "f8"), ("c", "i2")])
-    record = schema.Record(
+    record = schema.RecordType(
         (
             schema.Field("a", schema.Int(32)),
             schema.Field("b", schema.Float(), plain.encode(2.5), True),
@@ -192,7 +192,7 @@ def test_a_senseless_layout_is_refused(layout):
 
 
 def test_records_without_bytes_are_refused():
-    empty = schema.Format(schema.Record(()), schema.LAYOUT, Layout(0, ()))
+    empty = schema.Format(schema.RecordType(()), schema.LAYOUT, Layout(0, ()))
     with pytest.raises(ValueError, match="no bytes"):
         layouts.source_dtype(empty)
 
@@ -203,7 +203,9 @@ def test_records_that_have_nothing_in_common_are_all_default():
 
 def test_a_layout_that_is_not_what_its_schema_says_is_refused():
     dtype = np.dtype([("a", "S8")])
-    lying = schema.Format(schema.Record((schema.Field("a", schema.Int()),)), schema.LAYOUT, layouts.layout_of(dtype))
+    lying = schema.Format(
+        schema.RecordType((schema.Field("a", schema.Int()),)), schema.LAYOUT, layouts.layout_of(dtype)
+    )
     with pytest.raises(ValueError, match="does not fit"):
         layouts.source_dtype(lying)
 
@@ -222,8 +224,10 @@ def test_a_natural_layout_is_that_of_c():
 
 
 def test_defaults_of_nested_records_are_filled_in_too():
-    inner = schema.Record((schema.Field("x", schema.Int(8)), schema.Field("y", schema.Int(8), plain.encode(9), True)))
-    record = schema.Record(
+    inner = schema.RecordType(
+        (schema.Field("x", schema.Int(8)), schema.Field("y", schema.Int(8), plain.encode(9), True))
+    )
+    record = schema.RecordType(
         (
             schema.Field("one", inner),
             schema.Field("many", schema.Array(inner, (2,))),

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echannel_ray.formats.packs import Undecodable
-from echannel_ray.records.reading import Reader
-from echannel_ray.records.writing import block_of, format_of, writer_of
+from echannel_ray.records.reader import Reader
+from echannel_ray.records.writer import block_of, format_of, writer_of
 from echannel_ray.schemas import schema
-from echannel_ray.schemas.declared import schema_of
+from echannel_ray.schemas.declarations import schema_of
 from tests.records.everything import EVERYTHING, Everything, Side
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from echannel_ray.core.kinds import BLOCK, PICKLED, PLAIN, typed
-from echannel_ray.retained import calls
+from echannel_ray.retained import log_calls
 from echannel_ray.retained.backlog import Backlog
 
 
@@ -73,7 +73,7 @@ def test_a_large_event_goes_by_itself_in_slices(backlog):
     small, large = backlog.sent
     assert (small.last, large.after, large.last) == (2, 2, 3)
     assert large.entries[0].data == b""
-    assert max(map(len, large.slices)) == calls.MAX_CALL_BYTES
+    assert max(map(len, large.slices)) == log_calls.MAX_CALL_BYTES
     assert msgspec.msgpack.decode(b"".join(large.slices)) == [b"y" * (5 << 20)]
 
 

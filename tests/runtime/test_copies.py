@@ -7,7 +7,7 @@ import weakref
 
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.runtime.copies import unpickled
-from echannel_ray.runtime.shipping import ship
+from echannel_ray.runtime.shipments import ship
 
 
 class Window:

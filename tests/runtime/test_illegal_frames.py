@@ -13,9 +13,9 @@ from echannel_ray.core import frames
 from echannel_ray.core.endpoint import EndpointCore
 from echannel_ray.core.frames import LEAST_BODY
 from echannel_ray.core.relay import Relay
-from echannel_ray.formats.sealed import ORDINARY
+from echannel_ray.formats.sealed_events import ORDINARY
 from echannel_ray.runtime.hub import Hub
-from echannel_ray.runtime.incoming import Incoming
+from echannel_ray.runtime.link_reader import LinkReader
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Peer, PlainConnection
 
@@ -60,7 +60,7 @@ def test_an_endpoint_asks_for_another_link(ends: tuple[socket.socket, socket.soc
     ours, theirs = ends
     core = EndpointCore(1, 7, lambda columns, gathered_bytes, stamp: [])
     endpoint: Any = SimpleNamespace(core=core, decoding=ORDINARY, lock=threading.Lock(), heard_at=0.0)
-    incoming = Incoming(endpoint)
+    incoming = LinkReader(endpoint)
     connection = PlainConnection(ours, Peer("unix"))
     theirs.sendall(HEARTBEAT)
     assert incoming.read(connection, 10)

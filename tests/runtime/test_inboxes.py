@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 
 from echannel_ray.core.arrivals import AS_GIVEN, Arrival, Reports
-from echannel_ray.core.receiving import Receiver
+from echannel_ray.core.receiver import Receiver
 from echannel_ray.core.streams import NEWEST, OLDEST, SenderStream
 from echannel_ray.core.windows import DROP_NEWEST, DROP_OLDEST
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.runtime.coroutine_driver import CoroutineDriver
-from echannel_ray.runtime.crew import Crew, Errand
-from echannel_ray.runtime.endpoint import Endpoint
+from echannel_ray.runtime.crew import Crew, Job
 from echannel_ray.runtime.function_driver import FunctionDriver
 from echannel_ray.runtime.inbox import Inbox
 from echannel_ray.runtime.local_source import LocalSource, hand_over
 from echannel_ray.runtime.message import Gap, Message
+from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 from echannel_ray.runtime.pull_driver import Ledger, PullDriver
 from echannel_ray.runtime.trouble import describe
 from tests.runtime.test_crew import ScriptedLink
@@ -184,8 +184,8 @@ class TestMisbehaviour:
     def test_the_crew_goes_on(self, endpoint):
         done = threading.Event()
         for _ in range(10):
-            endpoint.crew.submit(Errand(raise_unspeakable, None))
-        endpoint.crew.submit(Errand(done.set))
+            endpoint.crew.submit(Job(raise_unspeakable, None))
+        endpoint.crew.submit(Job(done.set))
         assert done.wait(PATIENCE_SECONDS)
 
 
@@ -193,9 +193,9 @@ def test_on_error_of_a_deleted_channel_does_not_hold_up_the_ticker(endpoint):
     released = threading.Event()
     inbox = handled_by(endpoint, print)
     inbox.on_error = lambda _: released.wait(PATIENCE_SECONDS)
-    ending = SimpleNamespace(crew=endpoint.crew, close_mailbox=lambda inbox: inbox.close())
+    ending = SimpleNamespace(crew=endpoint.crew, close_inbox=lambda inbox: inbox.close())
     began = time.monotonic()
-    Endpoint._end_deleted(ending, inbox)  # type: ignore[arg-type]
+    ProcessEndpoint._end_deleted(ending, inbox)  # type: ignore[arg-type]
     assert time.monotonic() - began < PATIENCE_SECONDS / 2
     assert inbox.closed
     released.set()

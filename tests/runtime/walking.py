@@ -15,10 +15,10 @@ from echannel_ray.core.frames import MAX_FRAME_BYTES
 from echannel_ray.core.messages import Consumer, Membership
 from echannel_ray.core.packing import Packing
 from echannel_ray.core.relay import Relay
-from echannel_ray.runtime.endpoint import Endpoint
 from echannel_ray.runtime.function_driver import FunctionDriver
 from echannel_ray.runtime.hub import Hub, HubLink
 from echannel_ray.runtime.inbox import Inbox
+from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 from echannel_ray.runtime.publisher import Publisher
 
 PACKAGE = str(Path(echannel_ray.__file__).parent) + "/"
@@ -75,7 +75,7 @@ class Line:
         self.links = {each: self._link(each) for each in (self.producing, self.consuming)}
         inbox = Inbox(self.consuming, 1, "c", None, "", partial(FunctionDriver, self.seen.append))
         inbox.add_version(0, None)
-        self.consuming.open_mailbox(inbox)
+        self.consuming.open_inbox(inbox)
         packing = Packing(degree=FULL_PACK)
         self.publisher = Publisher(self.producing, "c", 1, "block", WINDOW_BYTES, packing)
         consumer = Consumer(1, self.consuming.id, inbox.number, None)
@@ -87,19 +87,19 @@ class Line:
         self.deliver(b"earlier")
         assert self.publisher.sink._plain_room > 1
 
-    def _endpoint(self) -> Endpoint:
+    def _endpoint(self) -> ProcessEndpoint:
         wire: Any = Wire()
-        made: Any = Endpoint("default", 1, lambda endpoint: wire)
+        made: Any = ProcessEndpoint("default", 1, lambda endpoint: wire)
         made.connection = wire
         made.crew.ticking = True
         made.crew.depart_at = lambda due_at: None
         made.ready = []
         made.crew.submit = made.ready.append
         made.incoming._wait = lambda connection, timeout_seconds: True
-        endpoint: Endpoint = made
+        endpoint: ProcessEndpoint = made
         return endpoint
 
-    def _link(self, endpoint: Endpoint) -> HubLink:
+    def _link(self, endpoint: ProcessEndpoint) -> HubLink:
         number = 1000 + len(self.hub._links)
         wire: Any = Wire(number)
         link = HubLink(wire, 0.0)

@@ -19,11 +19,11 @@ from echannel_ray.formats import plain
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.sandbox.limits import Limits, SandboxFailed
 from echannel_ray.sandbox.messages import (
-    Call,
-    Done,
-    Failed,
+    CallService,
+    InstallDone,
+    InstallFailed,
     Outcome,
-    Publish,
+    PublishShared,
     Pull,
     Ready,
     Unavailable,
@@ -381,19 +381,19 @@ FORGED = {
     "an extension": struct.pack("<I", 7) + b"\x92\x16\xd6\x01abc",
     "ready again": frame(Ready([])),
     "unavailable": frame(Unavailable("x")),
-    "installed again": frame(Done(False, None, None, [])),
-    "failed to install": frame(Failed("x")),
+    "installed again": frame(InstallDone(False, None, None, [])),
+    "failed to install": frame(InstallFailed("x")),
     "periods without one": outcome(number=0) * 100,
-    "a service that was not granted": frame(Call(1, "os", "system", b"\x92\x90\x80")),
+    "a service that was not granted": frame(CallService(1, "os", "system", b"\x92\x90\x80")),
     "a shared object that it has not": frame(Pull(1, 0)),
-    "publishing what it has not": frame(Publish(1, 3, b"\x80", None)),
+    "publishing what it has not": frame(PublishShared(1, 3, b"\x80", None)),
     "an update of what it has not": frame(Updated(0, 1)),
-    "two calls at once": frame(Call(1, "granted", "call", b"\x92\x90\x80")) * 2,
-    "malformed arguments": frame(Call(1, "granted", "call", b"\xc1")),
-    "arguments that are none": frame(Call(1, "granted", "call", b"\x90")),
-    "keywords that are none": frame(Call(1, "granted", "call", b"\x92\x90\x81\x01\x01")),
-    "a bomb of arguments": frame(Call(1, "granted", "call", bytes(70_000))),
-    "nested arguments": frame(Call(1, "granted", "call", b"\x91" * 60_000)),
+    "two calls at once": frame(CallService(1, "granted", "call", b"\x92\x90\x80")) * 2,
+    "malformed arguments": frame(CallService(1, "granted", "call", b"\xc1")),
+    "arguments that are none": frame(CallService(1, "granted", "call", b"\x90")),
+    "keywords that are none": frame(CallService(1, "granted", "call", b"\x92\x90\x81\x01\x01")),
+    "a bomb of arguments": frame(CallService(1, "granted", "call", bytes(70_000))),
+    "nested arguments": frame(CallService(1, "granted", "call", b"\x91" * 60_000)),
     "two answers": outcome() * 2,
 }  # fmt: skip
 
@@ -466,7 +466,7 @@ def call_with_colliding_keys(data):
 def test_arguments_that_are_slow_to_read_are_charged_to_who_sends_them(arena):
     """Ints of one hash: a set of them takes time in the square of their number."""
     colliding = {(i + 1) * sys.hash_info.modulus for i in range(4500)}
-    data = frame(Call(1, "granted", "call", plain.encode([[colliding], {}])))
+    data = frame(CallService(1, "granted", "call", plain.encode([[colliding], {}])))
     services = {"granted": frozenset({"call"})}
     guest = arena.guest(Attacker(call_with_colliding_keys, {"data": data}), QUICK, services=services)
     guest.send([b"go"])
@@ -627,21 +627,21 @@ class ForgesItsInstallation(Modulator):
 def test_forged_periods(arena, period):
     """They divide times, and must not switch off what is worked out of that."""
     with pytest.raises(SandboxFailed, match="protocol"):
-        arena.guest(ForgesItsInstallation(frame(Done(False, period, None, []))))
+        arena.guest(ForgesItsInstallation(frame(InstallDone(False, period, None, []))))
     still_works(arena)
 
 
 @pytest.mark.parametrize("key", [b"\xc1", b"\x82\xa1b\x01\xa1a\x01", b"", pickle.dumps(os.getcwd)])
 def test_forged_keys(arena, key):
     with pytest.raises(SandboxFailed, match="protocol"):
-        arena.guest(ForgesItsInstallation(frame(Done(False, None, key, []))), wants_key=True)
+        arena.guest(ForgesItsInstallation(frame(InstallDone(False, None, key, []))), wants_key=True)
 
 
 def test_sleep_and_silence(arena):
     """All at once: each has 5 s. A forged installation gains nothing: nobody answers then."""
     other = arena.guest(Passing())
     attackers = [Attacker(attack, {}) for attack in (sleep, block_on_lock, wait_for_the_socket, say_half)]
-    forger = ForgesItsInstallation(frame(Done(False, None, None, [])))
+    forger = ForgesItsInstallation(frame(InstallDone(False, None, None, [])))
     guests = [arena.guest(each, QUICK) for each in (*attackers, forger)]
     for guest in guests:
         guest.send([b"go"])

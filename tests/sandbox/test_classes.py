@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from echannel_ray.modulation.modulator import Modulator
-from echannel_ray.runtime import shipping
+from echannel_ray.runtime import shipments
 from tests.sandbox.arena import LIMITS, PATIENCE_SECONDS, Arena, Guest
 
 
@@ -117,7 +117,7 @@ class Asking(Modulator):
 
 def install(arena: Arena, modulator: Modulator) -> Guest:
     guest = arena.guest(limits=dataclasses.replace(LIMITS, max_seconds_per_event=2.0))
-    code = shipping.ship(modulator, "isolated").code
+    code = shipments.ship(modulator, "isolated").code
     guest.sandbox.install(code, (), (), False, PATIENCE_SECONDS)
     return guest
 

@@ -233,9 +233,9 @@ class Deep:
     hidden_in: Hidden
 
 
-def record(**types: Any) -> schema.Record:
+def record(**types: Any) -> schema.RecordType:
     """The schema with fields of these types; one whose type is in a tuple is optional."""
-    return schema.Record(
+    return schema.RecordType(
         tuple(
             schema.Field(name, each[0], None, True) if isinstance(each, tuple) else schema.Field(name, each)
             for name, each in types.items()

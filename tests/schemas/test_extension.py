@@ -24,7 +24,7 @@ from echannel_ray.schemas.schema import (
     Int,
     List,
     Map,
-    Record,
+    RecordType,
     Set,
     Text,
     Time,
@@ -76,7 +76,7 @@ FITTING = [
     (Int(8), schema.Union((Text(), Int()))),
     (schema.Union((Int(8), Int(16))), Int()),
     (schema.Union((Int(8), Text())), schema.Union((Text(), Int(8), Uuid()))),
-    (Record(()), Anything()),
+    (RecordType(()), Anything()),
     (schema.Optional(Text()), Anything()),
     (Anything(), schema.Optional(Anything())),
     (Array(Int(8), (2, 3)), Array(Int(16), (2, 3))),
@@ -227,7 +227,7 @@ def widened(draw: st.DrawFn, type_: Any) -> Any:
             return draw(st.sampled_from([List, Set]))(draw(widened(type_.item)))
         case Enum():
             return draw(st.sampled_from([Text(), Int(8), Float(16), Int(), Enum((*type_.members, ("more", "more")))]))
-        case Record():
+        case RecordType():
             return record(**{field.name: draw(widened(field.type)) for field in type_.fields[:2]})
     return draw(SCALARS)
 

@@ -15,7 +15,7 @@ import pytest
 from echannel_ray.errors import TypeMismatch
 from echannel_ray.schemas import schema, types
 from echannel_ray.schemas.schema import Anything, Array, Bytes, Decimal, Enum, Float, Int, List, Set, Text, Timestamp
-from echannel_ray.schemas.texts import type_text
+from echannel_ray.schemas.type_texts import type_text
 from tests.formats.shapes import Side
 from tests.schemas.declarations import EQUIVALENT, SAME, Custom, PointData
 
@@ -103,7 +103,7 @@ def test_untyped():
     types.compare("c", declared(Trade), None)
     assert types.opened("c", None, None) is None
     assert types.opened("c", declared(Trade), None) == declared(Trade)
-    assert types.record_of(None) == schema.Record(())
+    assert types.record_of(None) == schema.RecordType(())
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_no_event_type():
         (schema.Optional(Int()), "int | None"),
         (schema.Union((Int(), Text())), "int | str"),
         (Anything(), "Any"),
-        (schema.Record((schema.Field("x", Float()), schema.Field("y", List(Int())))), "{x: float, y: list[int]}"),
+        (schema.RecordType((schema.Field("x", Float()), schema.Field("y", List(Int())))), "{x: float, y: list[int]}"),
     ],
 )
 def test_texts(type_, text):

@@ -15,7 +15,7 @@ from tests.faults.scene import Scene
 from tests.security.conftest import MountedCluster
 from tests.transport.issuer import Issuer
 from tests.transport.links import certificate_at
-from tests.transport.test_mounted import read
+from tests.transport.test_mounted_credentials import read
 
 Link = tuple[int, int]
 

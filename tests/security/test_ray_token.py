@@ -43,12 +43,12 @@ ec.shutdown("guarded")
 STRANGER = """
 import sys
 import ray
-from echannel_ray.actors import bootstrap
+from echannel_ray.actors import startup
 from echannel_ray.core.messages import ConcentratorInfo
 
 ray.init(sys.argv[1], log_to_driver=False)
 info = ConcentratorInfo(5, "5", "nobody", "127.0.0.1", 1, 1, 1, 0)
-_, credentials = ray.get(bootstrap.find("guarded:name-server").join.remote(info))
+_, credentials = ray.get(startup.find("guarded:name-server").join.remote(info))
 assert b"PRIVATE KEY" in credentials.key_pem
 print("node", info.node)
 """

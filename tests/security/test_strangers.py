@@ -27,7 +27,7 @@ from tests.faults.scene import Scene
 from tests.security.conftest import MountedCluster
 from tests.transport.issuer import DAY, NAME, Files, Issuer
 from tests.transport.links import HOST, receive, recorded, send_all
-from tests.transport.test_mounted import read
+from tests.transport.test_mounted_credentials import read
 
 CROWD = 300
 

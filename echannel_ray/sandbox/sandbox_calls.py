@@ -1,0 +1,109 @@
+"""What a modulator in a sandbox may ask of its producer: services, and the masters of its shared objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from echannel_ray import errors
+from echannel_ray.formats import plain
+from echannel_ray.sandbox.limits import ServiceFailed
+from echannel_ray.sandbox.messages import (
+    MAX_CALL_BYTES,
+    MAX_TEXT,
+    CallReturned,
+    CallService,
+    PublishShared,
+    Pull,
+    Refuse,
+)
+
+# Sends a message, and blocks until it is answered.
+Ask = Callable[[CallService | PublishShared | Pull], CallReturned | Refuse]
+
+
+class SandboxCalls:
+    """The calls of one sandbox: it numbers them, and turns answers into values and errors."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._last = 0
+
+    def service(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a method of a service that was granted."""
+        return self._value(CallService(self._next(), name, method, pack([list(args), kwargs])))
+
+    def publish(self, index: int, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
+        """Publish a shared object: the version that it has now, and all fields."""
+        version, state = self._value(PublishShared(self._next(), index, pack(fields), expected_version))
+        return version, state
+
+    def pull(self, index: int) -> tuple[int, dict[str, Any]]:
+        """The newest version of a shared object, and its fields."""
+        version, state = self._value(Pull(self._next(), index))
+        return version, state
+
+    def _next(self) -> int:
+        self._last += 1
+        return self._last
+
+    def _value(self, message: CallService | PublishShared | Pull) -> Any:
+        answer = self._ask(message)
+        if isinstance(answer, CallReturned):
+            return plain.decode(answer.value)
+        raise rebuild(answer)
+
+
+class SandboxLink:
+    """The link of a shared object's copy in a sandbox to its master."""
+
+    def __init__(self, calls: SandboxCalls, index: int) -> None:
+        self._calls = calls
+        self._index = index
+
+    def publish(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
+        """Publish these fields; the new version, and all fields."""
+        return self._calls.publish(self._index, fields, expected_version)
+
+    def pull(self) -> tuple[int, dict[str, Any]]:
+        """The newest version, and its fields."""
+        return self._calls.pull(self._index)
+
+
+def pack(value: Any) -> bytes:
+    """What a call carries, as bytes; `NotPlain` where it is no plain data or too much."""
+    data = plain.encode(value)
+    if len(data) > MAX_CALL_BYTES:
+        raise plain.NotPlain(f"a call of {len(data):,} bytes: the limit is {MAX_CALL_BYTES:,}")
+    return data
+
+
+def take_apart(call: int, error: BaseException) -> Refuse:
+    """An error of the producer's as a message."""
+    facts = {}
+    for name, fact in getattr(error, "facts", {}).items():
+        try:
+            plain.encode(fact)
+        except plain.NotPlain:
+            continue
+        facts[name] = fact
+    return Refuse(call, type(error).__name__, text_of(error), plain.encode(facts))
+
+
+def rebuild(refusal: Refuse) -> Exception:
+    """The error again, where it is one of this library's; `ServiceFailed` for all others."""
+    cls = getattr(errors, refusal.kind, None)
+    if isinstance(cls, type) and issubclass(cls, errors.EChannelError):
+        return cls(refusal.text, **plain.decode(refusal.facts))
+    if refusal.kind == "TimeoutError":
+        return TimeoutError(refusal.text)
+    return ServiceFailed(f"{refusal.kind}: {refusal.text}", kind=refusal.kind)
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says, whatever its class makes of `str`; not too long, and such that it can be sent."""
+    try:
+        text = str.__str__(str(error))
+    except BaseException:
+        text = "(its text can't be had)"
+    return text[:MAX_TEXT].encode("utf-8", "replace").decode()
