@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -94,6 +95,12 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("this test has to run without Ray")
 
     monkeypatch.setattr(ray, "init", refuse)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the collector of garbage need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,8 +9,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 # What takes long comes first, so that the processes end at about the same time; folders that are not named follow.
 FIRST = ("integrations", "pod", "faults", "cli", "page", "security", "actors", "api", "modulators", "gateway")
-# Their files share what takes long to start: a Spark, a browser.
-IN_ONE_PROCESS = ("integrations", "page")
+# Their files share what takes long to start: a Spark, a browser, a cluster with mounted certificates.
+IN_ONE_PROCESS = ("integrations", "page", "security")
 
 
 class BySharing(LoadScopeScheduling):  # type: ignore[misc]
