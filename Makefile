@@ -59,8 +59,8 @@ wheels: .venv/.wheels ## what the locks pin is there as wheels for all supported
 	done; done
 	touch $@
 
-test: $(READY) ## the tests; ONLY="-k name" runs some of them
-	$(BIN)/python -m pytest $(ONLY)
+test: $(READY) ## the tests, in two processes; ONLY="-k name" runs some of them
+	$(BIN)/python -m pytest -n 2 $(ONLY)
 
 soak: $(READY) ## the tests that run for minutes
 	$(BIN)/python -m pytest -m soak --timeout 7200 $(ONLY)

@@ -67,8 +67,9 @@ class LocalCluster:
             num_cpus=self._cpus,
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=False,
-            # No test sees what Ray's autoscaler does.
+            # No test sees what Ray's autoscaler does, nor what its workers print.
             no_monitor=True,
+            include_log_monitor=False,
             env_vars=dict(*self._environments[len(self.nodes) :][:1]),
             **options,
         )
@@ -202,10 +203,14 @@ def _is_loopback(ip: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def wait_until(predicate: Callable[[], object], timeout: float = 30, interval: float = 0.02) -> None:
-    """Poll until the predicate holds. Only for states that no call can wait for, as Ray's view of its nodes."""
-    deadline = time.monotonic() + timeout
+def wait_until(predicate: Callable[[], object], timeout: float = 30) -> None:
+    """Poll until the predicate holds. Only for states that no call can wait for, as Ray's view of its nodes.
+
+    The longer it has waited, the more seldom it looks: a look often asks several processes.
+    """
+    began = time.monotonic()
     while not predicate():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > timeout:
             raise TimeoutError(f"still not so after {timeout} s")
-        time.sleep(interval)
+        time.sleep(min(0.02 + waited / 20, 0.1))

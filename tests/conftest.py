@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -20,7 +22,12 @@ assert "ray" not in sys.modules, "ray was imported before its environment was se
 # A directory of our own keeps other Rays of this machine from finding ours, and ours from finding them; what a run that
 # was killed has left behind, or changed, is not found either. It is short because the paths of Unix sockets below it
 # may have 107 bytes.
-OUR_DIRECTORY = Path(tempfile.mkdtemp(prefix="ec"))
+if WORKER := os.environ.get("PYTEST_XDIST_WORKER"):  # as long, and beside that of the process that started this one
+    FIRST_DIRECTORY = Path(os.environ["TMPDIR"])
+    OUR_DIRECTORY = FIRST_DIRECTORY.with_name(f"e{WORKER.removeprefix('gw')}{FIRST_DIRECTORY.name[2:]}")
+    OUR_DIRECTORY.mkdir()
+else:
+    OUR_DIRECTORY = Path(tempfile.mkdtemp(prefix="ec"))
 OUR_DIRECTORY.chmod(0o711)  # others may pass, as through the system's: what is inside has to keep them out
 tempfile.tempdir = None  # what `mkdtemp` took from the environment, it would keep
 os.environ.update(
@@ -32,8 +39,11 @@ os.environ.update(
     RAY_AUTH_MODE="disabled",  # a local `ray.init()` would write a token to the home directory
 )
 os.environ.pop("RAY_ADDRESS", None)
-# Spark's machines live for seconds: what compiles for speed, and what collects with several threads, only costs there.
-os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Spark's machines live for seconds: what compiles for speed, what collects with several threads and what looks through
+# the bytecode of its jars only costs there.
+os.environ["JAVA_TOOL_OPTIONS"] = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 # Hundreds of processes import the package: the first of them compiles it for the others.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -87,13 +97,34 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "init", refuse)
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the collector of garbage need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n 2`, who has done a file or a folder takes the next."""
+    from tests.scheduling import BySharing
+
+    return BySharing(config, log)
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Remove Ray's files; where something failed, its logs may say why, so they stay."""
-    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        shutil.rmtree(OUR_DIRECTORY, ignore_errors=True)
+    if not WORKER and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        for directory in our_directories():
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say where Ray's logs are, when they are there."""
-    if any((OUR_DIRECTORY / "ray").glob("session_2*")):
-        terminalreporter.write_line(f"Ray's logs: {OUR_DIRECTORY / 'ray'}")
+    for directory in our_directories():
+        if any((directory / "ray").glob("session_2*")):
+            terminalreporter.write_line(f"Ray's logs: {directory / 'ray'}")
+
+
+def our_directories() -> list[Path]:
+    """This process's, and those of the processes that it started with `-n`."""
+    return sorted(OUR_DIRECTORY.parent.glob(f"e?{OUR_DIRECTORY.name[2:]}"))

@@ -154,7 +154,8 @@ def test_all_figures_are_those_of_the_load(nodes):
     ]
 
     def missing() -> list[Any]:
-        found = [(*each, total(each[0], each[1], each[2], **each[3])) for each in expected]
+        shown = {node: scrape(node) for node in (first, second)}
+        found = [(*each, shown[each[0]][each[1]].get(labels(each[0], each[2], **each[3]), 0.0)) for each in expected]
         return [each[1:] for each in found if each[-1] != each[-2]]
 
     try:

@@ -61,6 +61,11 @@ SOURCES = {"arrays": array, "batches": batch, "singles": singles}
 TOTAL = 20_000
 
 
+def gathering(source: str) -> ec.Packing | None:
+    """What is published one by one comes in packs as large as this says, and not as this machine is fast."""
+    return ec.Packing(degree=64, interval_seconds=1) if source == "singles" else None
+
+
 def publish(party: Any, channel: ec.EventChannel, source: str, total: int = TOTAL) -> None:
     with channel.producer() as producer:
         half = total // 2
@@ -90,7 +95,7 @@ def check(batches: list[Any], kind: str, total: int = TOTAL) -> None:
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("declared", [Reading, DTYPE, SCHEMA], ids=["class", "dtype", "schema"])
 def test_push(near, name, declared, source, kind):
-    channel = ec.channel(name, declared)
+    channel = ec.channel(name, declared, packing=gathering(source))
     inbox = Inbox()
     with channel.subscribe(inbox, batches=kind) as subscription:
         ask(near, publish, channel, source)
@@ -129,7 +134,7 @@ def test_a_single_event_in_the_producers_process_is_a_batch_too(name, kind):
 @pytest.mark.parametrize("kind", ["numpy", "arrow"])
 @pytest.mark.parametrize("source", SOURCES)
 def test_pull(near, name, source, kind):
-    channel = ec.channel(name, Reading)
+    channel = ec.channel(name, Reading, packing=gathering(source))
     with channel.subscribe(batches=kind) as subscription:
         ask(near, publish, channel, source, 5000)
         batches: list[Any] = []
@@ -142,7 +147,7 @@ def test_pull(near, name, source, kind):
 @pytest.mark.parametrize("kind", ["numpy", "arrow"])
 @pytest.mark.parametrize("source", SOURCES)
 def test_messages_have_the_number_of_the_first_record(near, name, source, kind):
-    channel = ec.channel(name, Reading)
+    channel = ec.channel(name, Reading, packing=gathering(source))
     with channel.subscribe(batches=kind) as subscription:
         ask(near, publish, channel, source, 5000)
         messages, seen = subscription.messages(), 0

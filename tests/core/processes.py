@@ -80,7 +80,8 @@ class Process:
             while core.instructions:
                 self._carry_out(core.instructions.popleft())
             for published in [*self.published.values()]:
-                self._finish_what_can_be(published)
+                if published.closing or published.drains:
+                    self._finish_what_can_be(published)
             is_new = False
         core.left(self.network.now, 20e-6, 20e-6)
         self._is_performing = False
@@ -347,6 +348,8 @@ class Process:
 
 def write(link: End, out: MutableSequence[frames.Buffer]) -> None:
     """Hand frames to a link one by one, so that it may lose each of them."""
+    if not out:
+        return
     data = b"".join(out)
     out.clear()
     framer = Framer()

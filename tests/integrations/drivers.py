@@ -1,6 +1,6 @@
-"""Drivers of Spark in processes of their own: on a cluster, or to be killed.
+"""Drivers of Spark in processes of their own: on a cluster, and to be killed.
 
-`python -m tests.integrations.drivers JOB JSON` runs one of the jobs below.
+`python -m tests.integrations.drivers JSON` runs the jobs below that it is told of, one after the other.
 """
 
 from __future__ import annotations
@@ -36,22 +36,45 @@ def environment() -> dict[str, str]:
 
 
 class Driver:
-    """A process with one of the jobs."""
+    """A process with a session of Spark on a cluster."""
 
-    def __init__(self, job: str, **arguments: Any) -> None:
-        command = [sys.executable, "-m", "tests.integrations.drivers", job, json.dumps(arguments)]
-        environ = {**os.environ, **environment()}
-        self._process = subprocess.Popen(command, cwd=ROOT, env=environ, start_new_session=True)
+    def __init__(self, master: str, **config: str) -> None:
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.integrations.drivers",
+                json.dumps({**LOCALLY, "spark.master": master, **config}),
+            ],
+            cwd=ROOT,
+            env={**os.environ, **environment()},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
 
-    def wait(self, seconds: float) -> None:
-        """Until its job is done."""
-        assert self._process.wait(seconds) == 0
+    @property
+    def is_running(self) -> bool:
+        """Whether it can be told of another job."""
+        return self._process.poll() is None
+
+    def begin(self, job: str, **arguments: Any) -> None:
+        """Have it do a job."""
+        assert self._process.stdin is not None
+        print(json.dumps([job, arguments]), file=self._process.stdin, flush=True)
+
+    def run(self, job: str, **arguments: Any) -> int:
+        """Have it do a job, to its end; how many tasks have failed."""
+        self.begin(job, **arguments)
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline())  # nothing, if it has failed
 
     def kill(self) -> None:
-        """`kill -9` to it and to its JVM, which takes the executors along."""
-        if self._process.poll() is None:
+        """`kill -9` to it and to its JVM. Executors end when their driver is gone."""
+        if self.is_running:
             os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(30)
+            self._process.communicate(timeout=30)
 
 
 def _save(rows: DataFrame, endpoint: str, channel: str) -> None:
@@ -64,10 +87,10 @@ def overtake(spark: SparkSession, endpoint: str, channel: str) -> None:
     _save(rows.mapInArrow(overtaken(endpoint, channel), "id long"), endpoint, channel)
 
 
-def crash(spark: SparkSession, endpoint: str, channel: str) -> None:
+def crash(spark: SparkSession, endpoint: str, channel: str, marker: str) -> None:
     """A task whose executor dies."""
     rows = spark.range(0, 2 * ROWS, numPartitions=2)
-    _save(rows.mapInArrow(killing_its_executor(endpoint, channel), "id long"), endpoint, channel)
+    _save(rows.mapInArrow(killing_its_executor(endpoint, channel, marker), "id long"), endpoint, channel)
 
 
 def stream(spark: SparkSession, endpoint: str, channel: str, given: str, checkpoint: str, marker: str) -> None:
@@ -77,18 +100,29 @@ def stream(spark: SparkSession, endpoint: str, channel: str, given: str, checkpo
     sink.option("checkpointLocation", checkpoint).start().awaitTermination()
 
 
-def _main(job: str, arguments: dict[str, Any]) -> None:
+def _main(config: dict[str, Any]) -> None:
     from pyspark.sql import SparkSession
 
     from echannel_ray.integrations.spark import EChannelSource
 
-    builder = SparkSession.builder.master(arguments.pop("master")).config(map={**LOCALLY, **arguments.pop("config")})
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.config(map=config).getOrCreate()
     spark.dataSource.register(EChannelSource)
     jobs: dict[str, Callable[..., None]] = {"overtake": overtake, "crash": crash, "stream": stream}
-    jobs[job](spark, **arguments)
+    for line in sys.stdin:
+        job, arguments = json.loads(line)
+        spark.sparkContext.setJobGroup(arguments["channel"], job)
+        jobs[job](spark, **arguments)
+        print(_failed_tasks(spark, arguments["channel"]), flush=True)
     spark.stop()
 
 
+def _failed_tasks(spark: SparkSession, group: str) -> int:
+    """Of the jobs of a group; attempts that were not needed any more are none."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [stage for job in tracker.getJobIdsForGroup(group) for stage in tracker.getJobInfo(job).stageIds]
+    failed: list[int] = [tracker.getStageInfo(stage).numFailedTasks for stage in stages]
+    return sum(failed)
+
+
 if __name__ == "__main__":
-    _main(sys.argv[1], json.loads(sys.argv[2]))
+    _main(json.loads(sys.argv[1]))

@@ -60,13 +60,18 @@ def aborting(endpoint: str, channel: str, write: str) -> Callable[[Batches], Bat
     return step
 
 
-def killing_its_executor(endpoint: str, channel: str) -> Callable[[Batches], Batches]:
-    """The first attempt at partition 0 kills the executor's JVM, the parent of the Python daemon."""
+def killing_its_executor(endpoint: str, channel: str, marker: str) -> Callable[[Batches], Batches]:
+    """The first attempt at partition 0 kills the executor's JVM, the parent of the Python daemon.
+
+    No other partition is done before that: Spark would speculate then, and might need this attempt no more.
+    """
 
     def step(batches: Batches) -> Batches:
         yield from _some(batches, endpoint, channel)
         if _is_early():
+            Path(marker).touch()
             os.kill(_parent(os.getppid()), signal.SIGKILL)
+        wait_for(Path(marker).exists, "the end of an executor")
         yield from batches
 
     return step

@@ -13,6 +13,13 @@ from tests.integrations.standalone import StandaloneCluster
 
 JOB_SECONDS = 200
 pytestmark = pytest.mark.timeout(300)
+# Of all jobs of a driver; each of them says what it needs of that.
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.1",
+}
 
 
 @pytest.fixture(scope="module")
@@ -24,48 +31,52 @@ def cluster(tmp_path_factory):
     running.stop()
 
 
+@pytest.fixture(scope="module")
+def drivers():
+    started: list[Driver] = []
+    yield started
+    for each in started:
+        each.kill()
+
+
 @pytest.fixture
-def run(cluster, gateway, request):
-    """Runs a job on the cluster: what its channel has then."""
-    drivers = []
-
-    def run(job, **config):
-        name = request.node.name
-        config = {"spark.executor.memory": "512m", "spark.driver.memory": "512m", **config}
-        driver = Driver(job, master=cluster.url, endpoint=gateway.endpoint, channel=name, config=config)
-        drivers.append(driver)
-        driver.wait(JOB_SECONDS)
-        with gateway.client() as client:
-            assert client.staged_bytes(name) == 0
-        return gateway.values(name)
-
-    yield run
-    for driver in drivers:
-        driver.kill()
+def driver(cluster, drivers):
+    """The driver on the cluster, or another one where a test has killed it."""
+    if not (drivers and drivers[-1].is_running):
+        memory = {"spark.executor.memory": "512m", "spark.driver.memory": "512m"}
+        drivers.append(Driver(cluster.url, **memory, **SPECULATION))
+    return drivers[-1]
 
 
-def test_an_attempt_that_is_overtaken(run):
-    speculation = {
-        "spark.task.maxFailures": "1",  # to be tried again takes speculation, then
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.multiplier": "1.1",
-    }
-    # The stuck attempt ends with the commit, which another one has to bring about.
-    assert run("overtake", **speculation) == list(range(2 * ROWS))
+@pytest.fixture
+def where(gateway, request):
+    """The test's channel."""
+    return {"endpoint": gateway.endpoint, "channel": request.node.name}
 
 
-def test_an_executor_that_dies_in_the_middle(run):
-    assert run("crash") == list(range(2 * ROWS))
+def values(gateway, name):
+    """What it has, when nothing is staged."""
+    with gateway.client() as client:
+        assert client.staged_bytes(name) == 0
+    return gateway.values(name)
 
 
-def test_a_driver_that_dies_in_the_middle_of_an_epoch(spark, channel, tmp_path):
+def test_an_attempt_that_is_overtaken(driver, gateway, where):
+    # The stuck attempt ends with the commit, which another one has to bring about: by speculation, since none fails.
+    assert driver.run("overtake", **where) == 0
+    assert values(gateway, where["channel"]) == list(range(2 * ROWS))
+
+
+def test_an_executor_that_dies_in_the_middle(driver, gateway, where, tmp_path):
+    assert driver.run("crash", marker=str(tmp_path / "killed"), **where) == 1
+    assert values(gateway, where["channel"]) == list(range(2 * ROWS))
+
+
+def test_a_driver_that_dies_in_the_middle_of_an_epoch(driver, spark, channel, where, tmp_path):
     spark.range(ROWS).write.parquet(str(tmp_path / "in"))
     marker = tmp_path / "staged"
-    where = {"endpoint": channel.gateway.endpoint, "channel": channel.name}
     paths = {"given": str(tmp_path / "in"), "checkpoint": str(tmp_path / "checkpoint"), "marker": str(marker)}
-    driver = Driver("stream", master="local[2]", config={}, **where, **paths)
+    driver.begin("stream", **where, **paths)
     try:
         wait_for(marker.exists, "staging", JOB_SECONDS)
     finally:

@@ -110,7 +110,7 @@ def test_the_map_has_nodes_channels_and_what_is_between(page, scene, load):
 def test_back_pressure_is_told_in_words_and_colour(page, scene):
     first, second = scene.cluster.nodes
     slow = scene.consumer(second, "slow", hold=True)
-    load = scene.load(first, 9, "slow", size_bytes=100_000)
+    load = scene.load(first, 9, "slow", size_bytes=100_000, burst=5, pause_seconds=0.1)  # once released it keeps up
     wait_until(lambda: page.row("slow")[1:2] == ["■ blocked"])
     assert "slow" in page.text(".verdict")
     assert "producers wait for a consumer" in page.text(".verdict")
