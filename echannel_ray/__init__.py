@@ -10,6 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from echannel_ray.consumers.message import Gap as Gap
+    from echannel_ray.consumers.message import Message as Message
     from echannel_ray.dataset import read_dataset as read_dataset
     from echannel_ray.delivery import Delivery as Delivery
     from echannel_ray.errors import ChannelDeleted as ChannelDeleted
@@ -50,12 +52,10 @@ if TYPE_CHECKING:
     from echannel_ray.options import Packing as Packing
     from echannel_ray.options import Retention as Retention
     from echannel_ray.producer import Producer as Producer
+    from echannel_ray.producers.pending_deliveries import Failure as Failure
+    from echannel_ray.producers.pending_deliveries import Receipt as Receipt
     from echannel_ray.progress_view import watch as watch
     from echannel_ray.records.generic import Record as Record
-    from echannel_ray.runtime.message import Gap as Gap
-    from echannel_ray.runtime.message import Message as Message
-    from echannel_ray.runtime.pending_deliveries import Failure as Failure
-    from echannel_ray.runtime.pending_deliveries import Receipt as Receipt
     from echannel_ray.session import Session as Session
     from echannel_ray.session import connect as connect
     from echannel_ray.session import disconnect as disconnect
@@ -82,8 +82,8 @@ _HOMES = {
     "logs.positions": ("Position",),
     "options": ("Packing", "Retention"),
     "producer": ("Producer",),
-    "runtime.pending_deliveries": ("Failure", "Receipt"),
-    "runtime.message": ("Gap", "Message"),
+    "producers.pending_deliveries": ("Failure", "Receipt"),
+    "consumers.message": ("Gap", "Message"),
     "session": ("Session", "connect", "disconnect", "shutdown", "status"),
     "models": ("ChannelStats", "Status", "SubscriptionStats"),
     "shared_object": ("SharedObject",),

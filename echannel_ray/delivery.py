@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from echannel_ray.runtime.pending_deliveries import PendingDelivery, Receipt
+from echannel_ray.producers.pending_deliveries import PendingDelivery, Receipt
 
 
 class Delivery:

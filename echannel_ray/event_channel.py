@@ -17,8 +17,18 @@ from echannel_ray.client.channels import encoder_of, fields_of, open_typed, reta
 from echannel_ray.client.consumption import EagerHandler, consume, tier_of
 from echannel_ray.client.derivation import derive, derived_meanwhile, name_of_derived, replay_from
 from echannel_ray.client.production import produce
+from echannel_ray.consumers.coroutine_driver import CoroutineDriver
+from echannel_ray.consumers.driver import Driver
+from echannel_ray.consumers.function_driver import FunctionDriver
+from echannel_ray.consumers.handler_loop import handler_loop
+from echannel_ray.consumers.inbox import Inbox, Tracer
+from echannel_ray.consumers.pull_driver import PullDriver
 from echannel_ray.core import messages
 from echannel_ray.core.windows import OVERFLOW_POLICIES
+from echannel_ray.derived.shipments import ship
+from echannel_ray.endpoint.deadlines import deadline_of
+from echannel_ray.endpoint.offload import in_thread
+from echannel_ray.endpoint.record_codec import RecordReader, open_more
 from echannel_ray.formats.trace_context import switch
 from echannel_ray.ids import check_channel_name, check_group_name, check_namespace
 from echannel_ray.logs.positions import Position
@@ -26,19 +36,9 @@ from echannel_ray.modulation.admission import Admission
 from echannel_ray.modulation.modulator import Modulator
 from echannel_ray.options import Packing, Retention
 from echannel_ray.producer import Producer
+from echannel_ray.producers.publisher import Publisher
 from echannel_ray.records.reader import Reader
 from echannel_ray.records.untyped_reader import UntypedReader
-from echannel_ray.runtime.coroutine_driver import CoroutineDriver
-from echannel_ray.runtime.deadlines import deadline_of
-from echannel_ray.runtime.driver import Driver
-from echannel_ray.runtime.function_driver import FunctionDriver
-from echannel_ray.runtime.handler_loop import handler_loop
-from echannel_ray.runtime.inbox import Inbox, Tracer
-from echannel_ray.runtime.offload import in_thread
-from echannel_ray.runtime.publisher import Publisher
-from echannel_ray.runtime.pull_driver import PullDriver
-from echannel_ray.runtime.record_codec import RecordReader, open_more
-from echannel_ray.runtime.shipments import ship
 from echannel_ray.schemas import types
 from echannel_ray.schemas.schema import RecordType, record_from
 from echannel_ray.schemas.type_texts import type_text
@@ -46,9 +46,9 @@ from echannel_ray.session import endpoint_for
 from echannel_ray.subscription import Subscription
 
 if TYPE_CHECKING:
+    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
     from echannel_ray.event_code import Ecode
     from echannel_ray.models import ChannelStats
-    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
     from echannel_ray.tracing import TracedPublisher
 
 

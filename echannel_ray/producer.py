@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from echannel_ray.client.production import end_producer
 from echannel_ray.delivery import Delivery
-from echannel_ray.runtime.offload import in_thread
-from echannel_ray.runtime.ownership import OwnedByProcess
-from echannel_ray.runtime.publisher import Publisher
+from echannel_ray.endpoint.offload import in_thread
+from echannel_ray.endpoint.ownership import OwnedByProcess
+from echannel_ray.producers.publisher import Publisher
 
 if TYPE_CHECKING:
     from echannel_ray.tracing import TracedPublisher

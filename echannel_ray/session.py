@@ -18,14 +18,14 @@ from echannel_ray import errors
 from echannel_ray.actors import startup
 from echannel_ray.actors.storage import SOCKET_NAME
 from echannel_ray.client.departure import leave, leave_node, node_is_drained
+from echannel_ray.consumers.handler_loop import handler_loop
 from echannel_ray.core import messages
+from echannel_ray.endpoint.greeting import greet
+from echannel_ray.endpoint.ownership import OwnedByProcess
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.formats.trace_context import switch
 from echannel_ray.ids import check_namespace, node_number
 from echannel_ray.retained.log_calls import ANSWERS
-from echannel_ray.runtime.greeting import greet
-from echannel_ray.runtime.handler_loop import handler_loop
-from echannel_ray.runtime.ownership import OwnedByProcess
-from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.presence import mark_left
 from echannel_ray.transport.unix import SocketDirectory, connect_unix, is_draining

@@ -45,7 +45,7 @@ __all__ = ["SharedObject", "definition_of", "rebuild_class"]
 
 if TYPE_CHECKING:
     from echannel_ray.core.messages import SharedRef
-    from echannel_ray.runtime.shared_copies import Master
+    from echannel_ray.shared.shared_copies import Master
 
 S = TypeVar("S", bound="SharedObject")
 
@@ -184,13 +184,13 @@ class SharedObject(BaseModel):
 
     async def apublish(self, expected_version: int | None = None, timeout: float | None = None) -> int:
         """`publish` for coroutines."""
-        from echannel_ray.runtime.offload import in_thread
+        from echannel_ray.endpoint.offload import in_thread
 
         return await in_thread(lambda: self.publish(expected_version, timeout))
 
     async def apull(self, timeout: float | None = None) -> int:
         """`pull` for coroutines."""
-        from echannel_ray.runtime.offload import in_thread
+        from echannel_ray.endpoint.offload import in_thread
 
         return await in_thread(lambda: self.pull(timeout))
 
@@ -470,8 +470,8 @@ def _stale(expected: int, current: int) -> StaleVersion:
 def _copy_from(cls: type[S], whose: tuple[str, int, int, int], version: int, fields: bytes) -> S:
     """A secondary copy in this process; pickles call it."""
     from echannel_ray.core.messages import SharedRef
-    from echannel_ray.runtime.shared_copies import CopyHolder, MasterLink
     from echannel_ray.session import endpoint_for
+    from echannel_ray.shared.shared_copies import CopyHolder, MasterLink
 
     namespace, node, endpoint_id, number = whose
     endpoint = endpoint_for(namespace)

@@ -10,11 +10,11 @@ from typing_extensions import override
 
 from echannel_ray import errors
 from echannel_ray.client.consumption import Consumption
-from echannel_ray.runtime.deadlines import deadline_of, seconds_left
-from echannel_ray.runtime.message import Gap, Message
-from echannel_ray.runtime.offload import in_thread
-from echannel_ray.runtime.ownership import OwnedByProcess
-from echannel_ray.runtime.pull_driver import Ended, PullDriver, closed_error
+from echannel_ray.consumers.message import Gap, Message
+from echannel_ray.consumers.pull_driver import Ended, PullDriver, closed_error
+from echannel_ray.endpoint.deadlines import deadline_of, seconds_left
+from echannel_ray.endpoint.offload import in_thread
+from echannel_ray.endpoint.ownership import OwnedByProcess
 
 if TYPE_CHECKING:
     from echannel_ray.models import SubscriptionStats

@@ -15,12 +15,12 @@ from typing import Any, Final
 from opentelemetry import context, propagate, trace
 from opentelemetry.trace import Link, Span, SpanKind
 
+from echannel_ray.consumers.inbox import Inbox
+from echannel_ray.consumers.message import Message
 from echannel_ray.errors import NotSerialisable
 from echannel_ray.formats.trace_context import Traced
-from echannel_ray.runtime.inbox import Inbox
-from echannel_ray.runtime.message import Message
-from echannel_ray.runtime.pending_deliveries import PendingDelivery
-from echannel_ray.runtime.publisher import Publisher
+from echannel_ray.producers.pending_deliveries import PendingDelivery
+from echannel_ray.producers.publisher import Publisher
 
 SYSTEM: Final = "echannel"
 _COUNT: Final = "messaging.batch.message_count"

@@ -12,11 +12,11 @@ import numpy as np
 from echannel_ray.core.endpoint import EndpointCore
 from echannel_ray.core.kinds import BLOCK, as_wire, typed
 from echannel_ray.core.messages import Consumer, Definition
+from echannel_ray.endpoint.record_codec import RecordEncoder
 from echannel_ray.formats.packs import decode_body, encode_body, encode_pack
 from echannel_ray.records import known
 from echannel_ray.records.reader import Reader
 from echannel_ray.records.writer import format_of
-from echannel_ray.runtime.record_codec import RecordEncoder
 from echannel_ray.schemas import types
 from echannel_ray.schemas.schema import Format
 

@@ -44,9 +44,9 @@ from echannel_ray.core.messages import (
     Unconfirmed,
     Unsubscribe,
 )
+from echannel_ray.endpoint.metrics_reporter import metrics_are_on
 from echannel_ray.errors import EChannelError, ModulatorRefused
 from echannel_ray.ids import WIRE_VERSION
-from echannel_ray.runtime.metrics_reporter import metrics_are_on
 from echannel_ray.transport import wire
 
 logger = logging.getLogger(__name__)

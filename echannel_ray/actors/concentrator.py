@@ -17,6 +17,7 @@ from typing_extensions import override
 from echannel_ray import errors
 from echannel_ray.actors.actor_door import open_actors_door, silent_among
 from echannel_ray.actors.gateway_memory import forget_gateway
+from echannel_ray.actors.hub import Hub, HubLink, HubOwner
 from echannel_ray.actors.metrics import Metrics, start_metrics
 from echannel_ray.actors.node_drain import NodeDrain
 from echannel_ray.actors.peers import PEER_TIMEOUT_SECONDS, Peers, greeting
@@ -31,7 +32,6 @@ from echannel_ray.core.name_book import slot_of
 from echannel_ray.core.relay import Relay
 from echannel_ray.core.states import Life
 from echannel_ray.ids import WIRE_VERSION, node_number
-from echannel_ray.runtime.hub import Hub, HubLink, HubOwner
 from echannel_ray.transport import wire
 from echannel_ray.transport.presence import forget_endpoint, former_endpoints, note_endpoint
 from echannel_ray.transport.security import Credentials

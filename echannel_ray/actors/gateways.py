@@ -15,12 +15,12 @@ from echannel_ray.actors.gateway_memory import (
 )
 from echannel_ray.actors.log_host import LogHost
 from echannel_ray.core.messages import GatewayRequest, OpenGateway, RevokeAtGateway
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.gateway.backend import GatewayBackend
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.rights import Rights
 from echannel_ray.gateway.server import Gateway
 from echannel_ray.gateway.tokens import Remembered
-from echannel_ray.runtime.process_endpoint import ProcessEndpoint
 from echannel_ray.transport.connection import Connection
 
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from echannel_ray.actors.metrics import COUNTER, GAUGE, LATENCY, Instruments, Metric
 from echannel_ray.core.latencies import BOUNDS_SECONDS
-from echannel_ray.runtime.metrics_reporter import TELL_SECONDS
+from echannel_ray.endpoint.metrics_reporter import TELL_SECONDS
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 
 from echannel_ray.core.latencies import BOUNDS_SECONDS
 from echannel_ray.core.messages import Tally
+from echannel_ray.endpoint.metrics_reporter import metrics_are_on
 from echannel_ray.ids import WIRE_VERSION
-from echannel_ray.runtime.metrics_reporter import metrics_are_on
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 # Of one channel, in what one process tells at once: each costs a call here, and some in Ray's agent.

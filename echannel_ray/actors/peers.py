@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 from echannel_ray import errors
+from echannel_ray.actors.hub import Hub, HubLink
 from echannel_ray.core.messages import ConcentratorInfo, Directory
 from echannel_ray.core.relay import Relay
-from echannel_ray.runtime.hub import Hub, HubLink
 from echannel_ray.transport import wire
 from echannel_ray.transport.security import Credentials
 from echannel_ray.transport.tcp import connect_tcp

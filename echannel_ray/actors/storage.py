@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from echannel_ray import errors
 from echannel_ray.actors.gateway_memory import remembered_gateway
 from echannel_ray.core.messages import GatewayRequest, LogAddress, OpenLog
+from echannel_ray.endpoint.greeting import greet
 from echannel_ray.logs.directory import has_logs
 from echannel_ray.retained.private_directory import private_directory
-from echannel_ray.runtime.greeting import greet
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.unix import SocketDirectory, connect_unix
 
 if TYPE_CHECKING:
     from echannel_ray.actors.gateways import GatewayOfNode
     from echannel_ray.actors.log_host import LogHost
-    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
+    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 SOCKET_NAME = "concentrator"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray.core.messages import Definition, LookUpChannel
+from echannel_ray.endpoint.definitions import open_channel
+from echannel_ray.endpoint.record_codec import RecordEncoder
 from echannel_ray.options import Packing, Retention, as_dict
 from echannel_ray.records import known
 from echannel_ray.records.writer import format_of
-from echannel_ray.runtime.definitions import open_channel
-from echannel_ray.runtime.record_codec import RecordEncoder
 from echannel_ray.schemas import types
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
+    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 
 def open_typed(

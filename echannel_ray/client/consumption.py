@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from echannel_ray import errors
 from echannel_ray.client.channels import retains
+from echannel_ray.consumers.inbox import Inbox
 from echannel_ray.core.counters import growth
 from echannel_ray.core.messages import Definition, Membership, Shipment, Subscribe, Unsubscribe
+from echannel_ray.derived.shipments import identity_of_other, ship
+from echannel_ray.endpoint.calls import Nobody
+from echannel_ray.endpoint.crew import Job, Waiter
+from echannel_ray.endpoint.deadlines import deadline_of, seconds_left
+from echannel_ray.endpoint.record_codec import RecordReader
 from echannel_ray.logs.positions import Position
 from echannel_ray.modulation.fingerprint import identity_of
 from echannel_ray.retained.log_reader import LogReader
-from echannel_ray.runtime.calls import Nobody
-from echannel_ray.runtime.crew import Job, Waiter
-from echannel_ray.runtime.deadlines import deadline_of, seconds_left
-from echannel_ray.runtime.inbox import Inbox
-from echannel_ray.runtime.record_codec import RecordReader
-from echannel_ray.runtime.shipments import identity_of_other, ship
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
+    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 AS_MUCH_AS_CAN_BE: Final = (TimeoutError, errors.EChannelError)
 TIERS_OF_MODULATORS: Final = ("isolated", "inline")

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from echannel_ray import errors
 from echannel_ray.client.consumption import AS_MUCH_AS_CAN_BE, end_all
-from echannel_ray.runtime.deadlines import seconds_left
+from echannel_ray.endpoint.deadlines import seconds_left
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
-    from echannel_ray.runtime.publisher import Publisher
+    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
+    from echannel_ray.producers.publisher import Publisher
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from echannel_ray.core.messages import REPLAY, Definition, Derive, Derived, Release, Shipment
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
+    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 
 def derive(endpoint: ProcessEndpoint, definition: Definition, parent: str, shipment: Shipment) -> tuple[Derived, int]:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.client.channels import retains
 from echannel_ray.core.messages import Definition, RegisterProducer
+from echannel_ray.endpoint.record_codec import RecordEncoder
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.options import DEFAULT_WINDOW_BYTES, packing_of
+from echannel_ray.producers.consumer_sink import ConsumerSink
+from echannel_ray.producers.publisher import Publisher
 from echannel_ray.retained.log_sink import LogSink
-from echannel_ray.runtime.consumer_sink import ConsumerSink
-from echannel_ray.runtime.publisher import Publisher
-from echannel_ray.runtime.record_codec import RecordEncoder
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
+    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 
 def produce(

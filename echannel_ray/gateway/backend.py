@@ -13,6 +13,9 @@ import typing_extensions
 from echannel_ray.client.channels import encoder_of, fields_of, look_up, open_typed, retains
 from echannel_ray.client.production import produce
 from echannel_ray.core.messages import Definition, LogAddress
+from echannel_ray.endpoint.definitions import keep_definition, open_channel
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
+from echannel_ray.endpoint.record_codec import Encoded, RecordEncoder, open_more
 from echannel_ray.gateway.event_encoder import EventEncoder, entries_of, plainly_encoded
 from echannel_ray.gateway.feeds import DerivedChannel, Feed, Feeds
 from echannel_ray.gateway.infos import ChannelInfo, EventChannelInfo
@@ -21,14 +24,11 @@ from echannel_ray.logs.columns import ColumnReader, ColumnWriter, record_of_chan
 from echannel_ray.logs.entries import Chosen, Committed, Entry, Missing, NewEntry, WriteAttempt
 from echannel_ray.logs.files import Files, file_entry
 from echannel_ray.options import retention_from
+from echannel_ray.producers.publisher import Publisher
 from echannel_ray.records import known
 from echannel_ray.retained import log_calls
 from echannel_ray.retained.hosted_log import HostedLog
 from echannel_ray.retained.remote import RemoteLogs
-from echannel_ray.runtime.definitions import keep_definition, open_channel
-from echannel_ray.runtime.process_endpoint import ProcessEndpoint
-from echannel_ray.runtime.publisher import Publisher
-from echannel_ray.runtime.record_codec import Encoded, RecordEncoder, open_more
 from echannel_ray.schemas import schema as schemas
 from echannel_ray.schemas import types
 from echannel_ray.schemas.type_texts import record_named

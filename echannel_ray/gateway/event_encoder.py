@@ -10,11 +10,11 @@ import msgspec
 
 from echannel_ray import errors
 from echannel_ray.core.kinds import DATA, token_of, wire_kind
+from echannel_ray.endpoint.record_codec import Encoded, RecordEncoder
 from echannel_ray.formats import plain
 from echannel_ray.formats.events import OVERHEAD_BYTES, encode
 from echannel_ray.gateway.inward import inward
 from echannel_ray.logs.entries import NewEntry
-from echannel_ray.runtime.record_codec import Encoded, RecordEncoder
 
 _SCALARS: Final = frozenset({bool, int, float, str, bytes, type(None)})
 _payloads: Final = msgspec.msgpack.Encoder().encode

@@ -7,10 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from echannel_ray import errors
+from echannel_ray.consumers.message import Gap, Message
 from echannel_ray.gateway import event_frames as wire
 from echannel_ray.gateway.feeds import Feed, FeedEnded
 from echannel_ray.gateway.outward import outward
-from echannel_ray.runtime.message import Gap, Message
 
 MAX_CREDIT_BYTES: Final = 64 << 20  # what a client gives beyond it counts for nothing
 _GATHERED_BYTES: Final = 64 << 10

@@ -16,7 +16,13 @@ from echannel_ray import errors
 from echannel_ray.client.channels import retains
 from echannel_ray.client.consumption import Consumption, consume
 from echannel_ray.client.derivation import derive, derived_meanwhile, name_of_derived, replay_from
+from echannel_ray.consumers.inbox import Inbox
+from echannel_ray.consumers.message import Gap, Message
+from echannel_ray.consumers.pull_driver import Ended, Ledger, PullDriver
 from echannel_ray.core.messages import Definition, Derived, SharedRef, Shipment
+from echannel_ray.endpoint.definitions import open_channel
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
+from echannel_ray.endpoint.record_codec import RecordReader
 from echannel_ray.formats.sealed_events import SEALED
 from echannel_ray.ids import check_group_name
 from echannel_ray.logs.positions import Position
@@ -26,16 +32,10 @@ from echannel_ray.programs.source import name_of, source_of
 from echannel_ray.records.reader import Reader
 from echannel_ray.records.untyped_reader import UntypedReader
 from echannel_ray.retained import log_calls
-from echannel_ray.runtime.definitions import open_channel
-from echannel_ray.runtime.inbox import Inbox
-from echannel_ray.runtime.message import Gap, Message
-from echannel_ray.runtime.process_endpoint import ProcessEndpoint
-from echannel_ray.runtime.pull_driver import Ended, Ledger, PullDriver
-from echannel_ray.runtime.record_codec import RecordReader
-from echannel_ray.runtime.shared_copies import Master
 from echannel_ray.schemas import types
 from echannel_ray.schemas.schema import RecordType
 from echannel_ray.schemas.type_texts import record_named, type_text
+from echannel_ray.shared.shared_copies import Master
 from echannel_ray.transport.connection import Connection
 
 

@@ -4,7 +4,7 @@ Who ships code must not be able to state its identity, or one consumer's code co
 manager reads the pickle itself: as a program whose instructions build a graph of values, names and calls. Nothing is
 imported or called. Everything in the graph counts, but for what differs between pickles of one thing: whether equal
 strings were one object, and the order of sets. (What else differs between processes, such as file names,
-`runtime.shipments` leaves out of what is shipped.)
+`derived.shipments` leaves out of what is shipped.)
 """
 
 from __future__ import annotations

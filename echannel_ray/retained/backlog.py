@@ -10,8 +10,8 @@ import msgspec
 
 from echannel_ray.core.kinds import token_of, wire_kind
 from echannel_ray.logs.entries import NewEntry
+from echannel_ray.producers.pending_deliveries import PendingDelivery
 from echannel_ray.retained import log_calls
-from echannel_ray.runtime.pending_deliveries import PendingDelivery
 
 FULL_BYTES: Final = 128 << 10
 _FULL_EVENTS: Final = 1024

@@ -16,13 +16,13 @@ from echannel_ray import errors
 from echannel_ray.core.messages import REPLAY, Membership, OpenedLog
 from echannel_ray.logs.entries import Entry
 from echannel_ray.logs.store import Store
+from echannel_ray.producers.local_source import NOTHING
+from echannel_ray.producers.outlet import Encoded
+from echannel_ray.producers.pending_deliveries import PendingDelivery
+from echannel_ray.producers.publisher import Publisher
 from echannel_ray.retained.log_feed import LOOK_SECONDS, LogFeed
 from echannel_ray.retained.progress import Progress, is_progress
 from echannel_ray.retained.replay import Replay
-from echannel_ray.runtime.local_source import NOTHING
-from echannel_ray.runtime.outlet import Encoded
-from echannel_ray.runtime.pending_deliveries import PendingDelivery
-from echannel_ray.runtime.publisher import Publisher
 
 Resolved: TypeAlias = Callable[[str, int, int, list[tuple[str, str]]], None]
 

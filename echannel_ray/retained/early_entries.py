@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from echannel_ray.endpoint.calls import Answer
 from echannel_ray.logs.entries import NewEntry
 from echannel_ray.retained import log_calls
-from echannel_ray.runtime.calls import Answer
 
 # For which it waits for what belongs to it: then its producer has died, or will say all again.
 _KEPT_SECONDS: Final = 60.0

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from echannel_ray.consumers.trouble import PECULIAR, undecodable
 from echannel_ray.core.kinds import BLOCK, PLAIN, RECORD, Block, typed
 from echannel_ray.formats.packs import MalformedPack, PackBody
 from echannel_ray.formats.sealed_events import ORDINARY, Decoding
 from echannel_ray.logs.entries import FILE, Entry
-from echannel_ray.runtime.trouble import PECULIAR, undecodable
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
+    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 _payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
 

@@ -1,6 +1,6 @@
 """What producers and readers of a retained channel ask the log host, and what it answers.
 
-Calls travel from endpoint to endpoint (`runtime.calls`), are repeated until they are answered, and so may come twice:
+Calls travel from endpoint to endpoint (`endpoint.calls`), are repeated until they are answered, and so may come twice:
 each is such that this does no harm.
 """
 

@@ -12,17 +12,17 @@ from echannel_ray import errors
 from echannel_ray.core.kinds import BLOCK, typed
 from echannel_ray.core.messages import Membership, OpenedLog
 from echannel_ray.core.streams import RETENTION
+from echannel_ray.endpoint.record_codec import open_more
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.logs.store import Store
+from echannel_ray.producers.consumer_sink import ConsumerSink
+from echannel_ray.producers.local_source import NOTHING
+from echannel_ray.producers.outlet import Encoded
+from echannel_ray.producers.publisher import Publisher
 from echannel_ray.records import known
 from echannel_ray.records.sources import travelling_part
 from echannel_ray.retained.entry_events import unfolded
-from echannel_ray.runtime.consumer_sink import ConsumerSink
-from echannel_ray.runtime.local_source import NOTHING
-from echannel_ray.runtime.outlet import Encoded
-from echannel_ray.runtime.publisher import Publisher
-from echannel_ray.runtime.record_codec import open_more
 
 logger = logging.getLogger(__name__)
 

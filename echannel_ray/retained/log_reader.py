@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from typing_extensions import override
 
+from echannel_ray.consumers.inbox import Inbox, Supply
 from echannel_ray.core.arrivals import Arrival, Reports, Source
 from echannel_ray.core.cursors import LogCursor, LogRun, Seen
 from echannel_ray.core.deliveries import RELEASED
 from echannel_ray.core.messages import LogAddress, Membership
+from echannel_ray.endpoint.calls import Call, Nobody
+from echannel_ray.endpoint.crew import Job
 from echannel_ray.errors import EChannelError, EventsMissing
 from echannel_ray.logs.entries import Entry
 from echannel_ray.logs.positions import Position
 from echannel_ray.retained import log_calls
 from echannel_ray.retained.entry_events import EntryPart, decoded, size_of, unfolded
-from echannel_ray.runtime.calls import Call, Nobody
-from echannel_ray.runtime.crew import Job
-from echannel_ray.runtime.inbox import Inbox, Supply
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.process_endpoint import ProcessEndpoint
+    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 logger = logging.getLogger(__name__)
 

@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from echannel_ray.core.allotments import Allotments
 from echannel_ray.core.shares import Share
+from echannel_ray.endpoint.calls import Answer, Caller
 from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.logs.store import Store
 from echannel_ray.retained import log_calls
 from echannel_ray.retained.early_entries import EarlyEntries
 from echannel_ray.retained.entry_cut import cut
 from echannel_ray.retained.outcomes import DERIVED, RELEASED, Member, Outcomes, consumer
-from echannel_ray.runtime.calls import Answer, Caller
 
 logger = logging.getLogger(__name__)
 

@@ -23,18 +23,18 @@ from echannel_ray import errors
 from echannel_ray.core.kinds import BUFFERS
 from echannel_ray.core.messages import LogAddress, Membership, OpenLog
 from echannel_ray.core.windows import DROP_LONGEST_WAITING, LOG, REFUSE, WAIT, Blocker, holds_up, on_full
+from echannel_ray.endpoint.calls import Call, Nobody
+from echannel_ray.endpoint.crew import Job
+from echannel_ray.endpoint.deadlines import deadline_of
 from echannel_ray.formats.events import OVERHEAD_BYTES
+from echannel_ray.producers.outlet import Encoded, joined
+from echannel_ray.producers.pending_deliveries import Failure, PendingDelivery
+from echannel_ray.producers.sink import Sink
 from echannel_ray.retained import log_calls
 from echannel_ray.retained.backlog import Backlog, Sent
-from echannel_ray.runtime.calls import Call, Nobody
-from echannel_ray.runtime.crew import Job
-from echannel_ray.runtime.deadlines import deadline_of
-from echannel_ray.runtime.outlet import Encoded, joined
-from echannel_ray.runtime.pending_deliveries import Failure, PendingDelivery
-from echannel_ray.runtime.sink import Sink
 
 if TYPE_CHECKING:
-    from echannel_ray.runtime.publisher import Publisher
+    from echannel_ray.producers.publisher import Publisher
 
 logger = logging.getLogger(__name__)
 

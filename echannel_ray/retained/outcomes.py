@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from echannel_ray.endpoint.calls import Answer
 from echannel_ray.retained import log_calls
-from echannel_ray.runtime.calls import Answer
 
 Member: TypeAlias = tuple[int, int]  # (endpoint, subscription)
 RELEASED: Final = b"\0"  # the outcome where a consumer has left, and need not answer

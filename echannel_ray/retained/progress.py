@@ -6,11 +6,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from echannel_ray.runtime.drain import Drain
+from echannel_ray.producers.drain import Drain
 
 if TYPE_CHECKING:
     from echannel_ray.logs.store import Store
-    from echannel_ray.runtime.consumer_sink import ConsumerSink
+    from echannel_ray.producers.consumer_sink import ConsumerSink
 
 # Kept with the log as a group's position is, under a name that no group of a user's has.
 _NAME: Final = "\0derived-"

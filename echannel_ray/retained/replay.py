@@ -18,9 +18,9 @@ from typing_extensions import override
 from echannel_ray.core.messages import Membership
 from echannel_ray.logs.positions import Position
 from echannel_ray.logs.store import Store
+from echannel_ray.producers.publisher import Publisher
 from echannel_ray.retained.log_feed import LOOK_SECONDS, LogFeed
 from echannel_ray.retained.progress import Progress
-from echannel_ray.runtime.publisher import Publisher
 
 
 class Replay(LogFeed):

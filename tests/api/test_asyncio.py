@@ -9,7 +9,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
-from echannel_ray.runtime.inbox import WINDOW_EVENTS
+from echannel_ray.consumers.inbox import WINDOW_EVENTS
 from tests.api.parties import Inbox, ask, publish_all
 from tests.clusters import wait_until
 

@@ -8,7 +8,7 @@ import gc
 import pytest
 
 import echannel_ray as ec
-from echannel_ray.runtime.inbox import WINDOW_EVENTS
+from echannel_ray.consumers.inbox import WINDOW_EVENTS
 from tests.api.parties import SOON, Inbox, Valve
 from tests.clusters import wait_until
 

@@ -10,7 +10,7 @@ import pytest
 import ray
 
 import echannel_ray as ec
-from echannel_ray.runtime.deadlines import deadline_of
+from echannel_ray.endpoint.deadlines import deadline_of
 from tests.api.parties import ask, publish_all
 
 BAD_NAMES = [

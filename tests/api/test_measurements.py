@@ -10,8 +10,8 @@ import pytest
 import ray
 
 import echannel_ray as ec
+from echannel_ray.consumers.inbox import WINDOW_EVENTS
 from echannel_ray.overview.readings import find_channel, read_line
-from echannel_ray.runtime.inbox import WINDOW_EVENTS
 from tests.api.modulators import Above, Gate, Raising, Waiting
 from tests.api.parties import Inbox, Valve, ask, publish_all
 from tests.api.ticks import OPEN, SOURCES, Tick, ticks

@@ -21,7 +21,7 @@ import echannel_ray as ec
 from echannel_ray.formats.events import decode, encode
 from echannel_ray.formats.trace_context import Traced, switch
 from echannel_ray.modulation.modulator import Modulator
-from echannel_ray.runtime.traced_replica import TracedReplica
+from echannel_ray.shared.traced_replica import TracedReplica
 from tests.clusters import on, wait_until
 
 SECONDS = 30

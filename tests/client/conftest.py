@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from echannel_ray.runtime.process_endpoint import ProcessEndpoint
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from tests.client.scripted import Script, scripted
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from echannel_ray import errors
 from echannel_ray.core import frames, messages
-from echannel_ray.runtime.process_endpoint import ProcessEndpoint
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Peer, PlainConnection
 

@@ -9,9 +9,9 @@ import pytest
 from echannel_ray import errors
 from echannel_ray.client.channels import encoder_of, fields_of, look_up, open_typed, retains
 from echannel_ray.core.messages import Definition, LookUpChannel, OpenChannel
+from echannel_ray.endpoint.definitions import open_channel
+from echannel_ray.endpoint.record_codec import open_more
 from echannel_ray.options import Packing, Retention
-from echannel_ray.runtime.definitions import open_channel
-from echannel_ray.runtime.record_codec import open_more
 from echannel_ray.schemas import types
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from echannel_ray import errors
 from echannel_ray.client.consumption import NO_EAGER_HANDLER, Consumption, EagerHandler, consume, end_all
+from echannel_ray.consumers.function_driver import FunctionDriver
+from echannel_ray.consumers.inbox import Inbox, Supply
+from echannel_ray.consumers.pull_driver import PullDriver
 from echannel_ray.core.messages import Subscribe, Unsubscribe
 from echannel_ray.modulation.modulator import FIFOModulator
-from echannel_ray.runtime.function_driver import FunctionDriver
-from echannel_ray.runtime.inbox import Inbox, Supply
-from echannel_ray.runtime.pull_driver import PullDriver
 
 SHORT = 0.05
 

@@ -11,9 +11,9 @@ from echannel_ray import errors
 from echannel_ray.client.consumption import consume
 from echannel_ray.client.departure import leave, leave_node
 from echannel_ray.client.production import produce
+from echannel_ray.consumers.function_driver import FunctionDriver
+from echannel_ray.consumers.inbox import Inbox
 from echannel_ray.core.messages import Subscribe, UnregisterProducer, Unsubscribe
-from echannel_ray.runtime.function_driver import FunctionDriver
-from echannel_ray.runtime.inbox import Inbox
 
 
 @pytest.fixture

@@ -10,15 +10,15 @@ import pytest
 from echannel_ray import errors
 from echannel_ray.client.consumption import consume
 from echannel_ray.client.production import end_producer, enter_producer, produce
+from echannel_ray.consumers.inbox import Inbox
+from echannel_ray.consumers.pull_driver import PullDriver
 from echannel_ray.core.messages import Derived, GetModulator, RegisterProducer, UnregisterProducer
 from echannel_ray.core.packing import Packing
+from echannel_ray.derived.shipments import ship
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.modulators import EveryNth
-from echannel_ray.runtime.consumer_sink import ConsumerSink
-from echannel_ray.runtime.inbox import Inbox
-from echannel_ray.runtime.publisher import Publisher
-from echannel_ray.runtime.pull_driver import PullDriver
-from echannel_ray.runtime.shipments import ship
+from echannel_ray.producers.consumer_sink import ConsumerSink
+from echannel_ray.producers.publisher import Publisher
 
 
 def test_a_producer_is_entered_and_taken_out_with_its_totals(endpoint, script):

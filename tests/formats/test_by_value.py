@@ -39,7 +39,7 @@ def test_bytes_and_dicts_never_import_ray():
 
 
 def test_the_public_api_does_not_import_what_only_some_need():
-    code = "import sys; import echannel_ray.event_channel, echannel_ray.runtime.process_endpoint"
+    code = "import sys; import echannel_ray.event_channel, echannel_ray.endpoint.process_endpoint"
     heavy = "('numpy', 'pandas', 'pyarrow', 'pydantic', 'llvmlite', 'echannel_ray.programs')"
     assert run("-c", f"{code}; print([m for m in {heavy} if m in sys.modules])") == "[]"
 

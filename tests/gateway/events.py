@@ -8,9 +8,9 @@ from collections import deque
 from typing import Any
 
 from echannel_ray import errors
+from echannel_ray.consumers.message import Gap, Message
 from echannel_ray.gateway.feeds import FeedEnded
 from echannel_ray.gateway.infos import EventChannelInfo
-from echannel_ray.runtime.message import Gap, Message
 
 
 class LocalFeed:

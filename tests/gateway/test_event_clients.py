@@ -9,10 +9,10 @@ from contextlib import closing
 import pytest
 
 from echannel_ray import errors
+from echannel_ray.consumers.message import Gap, Message
 from echannel_ray.gateway import event_connection
 from echannel_ray.gateway.event_client import EventClient, EventGap, EventMessage
 from echannel_ray.gateway.server import Gateway
-from echannel_ray.runtime.message import Gap, Message
 from tests.clusters import wait_until
 from tests.gateway.conftest import gateway_of
 from tests.gateway.raw import Raw

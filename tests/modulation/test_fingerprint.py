@@ -13,10 +13,10 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from echannel_ray.derived.shipments import ship
 from echannel_ray.errors import ModulatorRefused
 from echannel_ray.modulation.fingerprint import identity_of
 from echannel_ray.modulation.modulator import FIFOModulator, Modulator
-from echannel_ray.runtime.shipments import ship
 
 BODY = """
 import math
@@ -43,7 +43,7 @@ PROGRAM = """
 import sys
 from echannel_ray.modulation.modulator import FIFOModulator as Base
 from echannel_ray.modulation.fingerprint import identity_of
-from echannel_ray.runtime.shipments import ship
+from echannel_ray.derived.shipments import ship
 {body}
 shipment = ship(Filter({low}), "isolated")
 print(identity_of(shipment.code, shipment.key, []))

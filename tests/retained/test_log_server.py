@@ -10,12 +10,12 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
+from echannel_ray.endpoint.calls import Caller
 from echannel_ray.logs.entries import LogBounds, NewEntry
 from echannel_ray.logs.store import Store
 from echannel_ray.retained import log_calls
 from echannel_ray.retained import log_server as log_server_module
 from echannel_ray.retained.log_server import LogServer
-from echannel_ray.runtime.calls import Caller
 
 SOON = 20.0
 

@@ -10,8 +10,8 @@ from typing import Any
 import pydantic
 import pytest
 
+from echannel_ray.derived import shipments
 from echannel_ray.modulation.modulator import Modulator
-from echannel_ray.runtime import shipments
 from tests.sandbox.arena import LIMITS, PATIENCE_SECONDS, Arena, Guest
 
 

@@ -1,0 +1,1 @@
+"""Derived channels at a producer: modulators and programs, installed and at work."""

@@ -1,0 +1,121 @@
+"""What the core has for the link, written to it; and what sending a pack costs, which packing policies want to know."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from echannel_ray import errors
+from echannel_ray.core.flows import FlowSender
+from echannel_ray.core.frames import Buffer
+from echannel_ray.core.streams import Route, SenderStream
+
+if TYPE_CHECKING:
+    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
+
+_MAX_PARTS = 256
+
+
+class LinkWriter:
+    """What leaves by the link of one endpoint; all but `write` is called under the endpoint's lock."""
+
+    def __init__(self, endpoint: ProcessEndpoint) -> None:
+        self._endpoint = endpoint
+        self._core = endpoint.core
+        self._outbox = endpoint.core.out
+        self._write_seconds = 0.0  # that the last write took for each pack
+
+    # ---- packs ----
+
+    def flush(self, flow: FlowSender) -> None:
+        """Send what the flow has gathered."""
+        began = time.monotonic()
+        self._core.flush(flow, began)
+        self.sent(began)
+
+    def see_off(self, stream: SenderStream, route: Route) -> bool:
+        """Something was gathered: the pack leaves now, or when its time has come. Whether it has left."""
+        began = time.monotonic()
+        has_left = self._core.see_off(stream, route, began)
+        if has_left:
+            self.sent(began)
+            return True
+        self.wait_for_departure(stream, route)
+        return False
+
+    def wait_for_departure(self, stream: SenderStream, route: Route) -> None:
+        """Have what was gathered leave when its time has come."""
+        crew = self._endpoint.crew
+        if not crew.ticking and stream.policy_on(route.gather).unasked:
+            crew.wake_ticker()  # there is so much to do that the producer may be armed
+        crew.depart_at(route.gather.due_at)
+
+    def sent(self, began: float) -> None:
+        """Packs have left since then: say what that cost, and carry out what follows from it."""
+        now = time.monotonic()
+        self._core.left(now, now - began, self._write_seconds)
+        if self._core.instructions:
+            self._endpoint.carry_out()
+
+    # ---- the link ----
+
+    def put(self, frame: Buffer) -> None:
+        """Queue a frame to be written."""
+        self._outbox.append(frame)
+
+    def write(self) -> None:
+        """Write what there is, unless another thread is at it: that one takes ours too. Without the endpoint's lock."""
+        outbox = self._outbox
+        endpoint = self._endpoint
+        while outbox:
+            if not endpoint.write_lock.acquire(blocking=False):
+                return
+            try:
+                connection = endpoint.connection
+                if connection is None:
+                    return
+                self._write_all(connection, outbox)
+            except (ConnectionError, errors.Closed):
+                return  # the reading thread sees the end of the link, and begins another
+            finally:
+                endpoint.write_lock.release()
+
+    def _write_all(self, connection: Any, outbox: deque[Buffer]) -> None:
+        while outbox:
+            parts: list[Buffer] = []
+            size = 0
+            while outbox and len(parts) < _MAX_PARTS:
+                try:
+                    part = outbox.popleft()
+                except IndexError:
+                    break  # cleared meanwhile
+                parts.append(part)
+                size += len(part)
+            began = time.monotonic()
+            taken = connection.send(parts)
+            self._write_seconds = 2 * (time.monotonic() - began) / len(parts)  # a pack has two parts, as a rule
+            while taken < size:
+                size -= taken
+                parts = _behind(parts, taken)
+                if not taken:
+                    self._wait_writable(connection)
+                taken = connection.send(parts)
+
+    def _wait_writable(self, connection: Any) -> None:
+        descriptor = connection.fileno()
+        if descriptor < 0:
+            raise ConnectionResetError("the link was closed")
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        poll.poll(1000)
+
+
+def _behind(parts: list[Buffer], taken: int) -> list[Buffer]:
+    """The parts without so many bytes at their beginning."""
+    for i, part in enumerate(parts):
+        if taken < len(part):
+            return [memoryview(part)[taken:], *parts[i + 1 :]]
+        taken -= len(part)
+    return []

@@ -1,0 +1,1 @@
+"""What publishes: producers, and the sinks that their events go to."""

@@ -1,0 +1,321 @@
+"""One producer of this process: its stream, and the sink that its events go to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from echannel_ray import errors
+from echannel_ray.core.lags import ends_of, stream_name
+from echannel_ray.core.messages import Membership, OpenedLog, UnregisterProducer
+from echannel_ray.core.packing import Packing
+from echannel_ray.core.streams import NEVER
+from echannel_ray.core.windows import Blocker
+from echannel_ray.endpoint.deadlines import deadline_of
+from echannel_ray.formats.events import encode
+from echannel_ray.producers.consumer_sink import ConsumerSink
+from echannel_ray.producers.outlet import Encoded
+from echannel_ray.producers.pending_deliveries import PendingDelivery
+from echannel_ray.producers.room import Room
+from echannel_ray.producers.sink import Sink
+
+if TYPE_CHECKING:
+    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
+    from echannel_ray.endpoint.record_codec import RecordEncoder
+
+
+class Origin(Protocol):
+    """What publishes by a producer of its own what a log holds: it follows who consumes, and counts otherwise."""
+
+    @property
+    def log(self) -> OpenedLog | None:
+        """The log that the producer stands for in its channel's books; None where it is in no books."""
+
+    def foresee(self, membership: Membership) -> None:
+        """This membership is about to be made ready for; without the lock."""
+
+    def follow(self, membership: Membership) -> None:
+        """The consumers have changed; under the lock. It calls `apply` of the producer's sink."""
+
+    def totals(self, published: dict[str, Any]) -> dict[str, Any]:
+        """What of its counters only grows, of those of the producer itself."""
+
+    def counters(self, published: dict[str, Any]) -> dict[str, Any]:
+        """All that it has counted."""
+
+    def ends(self) -> dict[str, int]:
+        """How far its log goes."""
+
+
+class Publisher:
+    """One producer on one channel; any number of threads may use it."""
+
+    def __init__(
+        self,
+        endpoint: ProcessEndpoint,
+        channel: str,
+        incarnation: int,
+        overflow: str,
+        window_bytes: int,
+        packing: Packing,
+        derived: str = "",
+        records: RecordEncoder | None = None,
+        sink: Callable[[Publisher], Sink] = ConsumerSink,
+    ) -> None:
+        self.endpoint = endpoint
+        self.channel = channel
+        self.incarnation = incarnation
+        self.derived = derived  # it publishes straight into this derived channel
+        self.records = records  # of a typed channel
+        self.encode: Callable[[Any], Encoded] = encode if records is None else records.encode
+        self.origin: Origin | None = None
+        self._refusal: errors.EChannelError | None = None
+        with endpoint.lock:
+            self.stream = endpoint.core.open_stream(channel, overflow, window_bytes, packing)
+        self.name = stream_name(endpoint.id, self.stream.number)
+        self.sink = sink(self)
+        self.room = Room(self)
+        # The sink's own, not called by ours: another call for each event would be a third of what one costs.
+        self.publish = self.sink.publish
+        self.deliver = self.sink.deliver
+
+    def beside(self, derived: str) -> Publisher:
+        """Another on the same channel, which publishes straight into this derived one."""
+        stream = self.stream
+        return Publisher(
+            self.endpoint, self.channel, self.incarnation, stream.overflow, stream.window_bytes, Packing(), derived,
+            self.records,
+        )  # fmt: skip
+
+    def enter(self) -> None:
+        """Be one of the producers of this process, which are told of consumers that come and go."""
+        with self.endpoint.lock:
+            self.endpoint.publishers[self.stream.number] = self
+
+    # ---- publishing ----
+
+    def publish_many(self, events: Iterable[Any]) -> bool:
+        """Publish each of the events, in order; False when the overflow policy dropped one for a consumer. Records that
+        are one behind the other in memory travel in blocks.
+        """
+        complete = True
+        blocks = self.records.blocks(events) if self.records is not None else None
+        if blocks is not None:
+            for block in blocks:
+                complete &= self.sink.publish_block(*block)
+            return complete
+        publish = self.publish
+        rows = getattr(events, "to_pylist", None)
+        for event in rows() if rows is not None else events:
+            complete &= publish(event)
+        return complete
+
+    def publish_encoded(
+        self, event: Any, timeout: float | None, encoded: Encoded | None = None, deliver: bool = False
+    ) -> Any:
+        """Publish, by the long way: as soon as there is room."""
+        deadline = deadline_of(timeout)
+        if encoded is None:
+            encoded = self._encode_if_needed(event)
+        while True:
+            outcome, size = self.sink.attempt(event, encoded, deliver)
+            if outcome is not None:
+                return outcome
+            self.room.wait(size, deadline, timeout)
+
+    def _encode_if_needed(self, event: Any) -> Encoded | None:
+        if self.sink.needs_bytes(event):
+            return self.encode(event)
+        if self.records is not None:
+            self.records.ready(event)
+        return None
+
+    async def apublish(self, event: Any, timeout: float | None = None) -> bool:
+        """As `publish`, without holding up the event loop. An event is not published by a call that was cancelled."""
+        deadline = deadline_of(timeout)
+        encoded = self._encode_if_needed(event)
+        while True:
+            outcome, size = self.sink.attempt(event, encoded, False)
+            if outcome is not None:
+                return bool(outcome)
+            await self.room.wait_async(size, deadline, timeout)
+
+    def deliver_encoded(self, event: Any, timeout: float | None, encoded: Encoded | None = None) -> PendingDelivery:
+        """Deliver, by the long way. In a coroutine the delivery waits for room, and the event loop goes on."""
+        if not is_in_coroutine():
+            return self.publish_encoded(event, timeout, encoded, deliver=True)  # type: ignore[no-any-return]
+        encoded = encoded or self._encode_if_needed(event)
+        delivery, size = self.sink.attempt(event, encoded, True)
+        return delivery or self._deliver_later(event, encoded, size, timeout)
+
+    def _deliver_later(self, event: Any, encoded: Encoded | None, size: int, timeout: float | None) -> PendingDelivery:
+        deadline = deadline_of(timeout)
+        with self.endpoint.lock:
+            waiting = self.endpoint.new_delivery()
+            waiting.begin_late()
+
+        async def admit(size: int) -> None:
+            try:
+                while True:
+                    await self.room.wait_async(size, deadline, timeout)
+                    delivery, size = self.sink.attempt(event, encoded, True)
+                    if delivery is not None:
+                        delivery.pass_on_to(waiting)
+                        return
+            except BaseException as error:
+                waiting.fail(error)
+                if not isinstance(error, Exception):
+                    raise
+
+        waiting.task = asyncio.get_running_loop().create_task(admit(size))
+        return waiting
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until all published so far has been received by every consumer's process (by groups: handled; where a
+        log is published to: until it is logged).
+        """
+        self.sink.drain(timeout)
+
+    # ---- whether it publishes ----
+
+    def overloaded(self, blocker: Blocker) -> errors.Overloaded:
+        """What a policy raises where somebody has no room."""
+        return errors.Overloaded(
+            f"the window of {blocker} is full on channel {self.channel!r}: publish less, make its "
+            'handler faster, or open the producer with overflow="block", "drop_newest" or "drop_oldest"',
+            channel=self.channel,
+            consumer=str(blocker),
+        )
+
+    def refuse(self, error: errors.EChannelError) -> None:
+        """Take no event any more, for which `publish` raises this; what was published can still be drained."""
+        with self.endpoint.lock:
+            self._refusal = error
+            self.sink.disarm()
+            self.stream.ending = True
+            self.stream.refresh_limit()
+            self.endpoint.room.notify_all()
+
+    @property
+    def refuses(self) -> bool:
+        """Whether nothing can be published any more; what was may still be drained."""
+        return self._refusal is not None or self.stream.closed
+
+    def check_accepting(self) -> None:
+        """Raise where nothing can be published any more."""
+        if self._refusal is not None:
+            raise self._refusal
+        self.check_open()
+
+    def check_open(self) -> None:
+        """Raise where nothing can be published, and nothing drained, any more."""
+        if self.stream.closed:
+            if self.endpoint.closed:
+                self.endpoint.check_usable()  # which says that it was the whole process that left
+            raise errors.Closed(
+                f"this producer of channel {self.channel!r} is closed: make another with channel.producer()",
+                what="producer",
+            )
+        if self.stream.deleted:
+            raise errors.ChannelDeleted(
+                f"channel {self.channel!r} was deleted: create it again with echannel_ray.channel() to go on",
+                channel=self.channel,
+            )
+        self.endpoint.check_usable()
+
+    def cut_off(self) -> None:
+        """The endpoint can't send any more: the next call takes the long way, and finds out why; under the lock."""
+        self.sink.disarm()
+        self.stream.limit_bytes = NEVER
+
+    def forget(self) -> None:
+        """In the child of a fork: see `ProcessEndpoint.forget`."""
+        self.sink.lock = self.endpoint.lock
+        self.cut_off()
+
+    def retire(self) -> UnregisterProducer:
+        """Close the stream, in its order; what the manager has to be told of it."""
+        endpoint = self.endpoint
+        with endpoint.lock:
+            self.sink.disarm()
+            self.sink.absorb()
+            endpoint.flush_all()
+            totals = self.counters()
+            endpoint.metrics_reporter.look_at_producer(self)
+            endpoint.metrics_reporter.forget(self)
+            endpoint.core.close_stream(self.stream)
+            self.sink.leave()
+            endpoint.publishers.pop(self.stream.number, None)
+            endpoint.flush_all()
+            endpoint.room.notify_all()
+        endpoint.outgoing.write()
+        self.sink.close()
+        return UnregisterProducer(self.channel, self.stream.number, totals)
+
+    # ---- who consumes ----
+
+    @property
+    def hosts_modulators(self) -> bool:
+        """Whether they are made ready before a membership takes effect."""
+        return self.sink.hosts_modulators
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether it is in the channel's books, which its manager keeps."""
+        return self.origin is None or self.origin.log is not None
+
+    @property
+    def log(self) -> OpenedLog | None:
+        """The log that it publishes the events of, where that is kept here."""
+        return None if self.origin is None else self.origin.log
+
+    def foresee(self, membership: Membership) -> None:
+        """This membership is about to be made ready for; without the lock."""
+        if self.origin is not None:
+            self.origin.foresee(membership)
+
+    def apply(self, membership: Membership) -> None:
+        """The consumers of the channel have changed; under the lock. Modulators were made ready before."""
+        if self.origin is not None:
+            self.origin.follow(membership)
+        else:
+            self.sink.apply(membership)
+
+    # ---- what it tells ----
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a `publish` waits for room now."""
+        return self.room.waiting > 0
+
+    def _published(self) -> dict[str, Any]:
+        return {**self.sink.counters(), "blocked_milliseconds": self.room.blocked_milliseconds}
+
+    def totals(self) -> dict[str, Any]:
+        """What of its counters only grows, at little cost; under the lock."""
+        return self._published() if self.origin is None else self.origin.totals(self._published())
+
+    def counters(self) -> dict[str, Any]:
+        """What this producer has done so far; under the lock."""
+        return self._published() if self.origin is None else self.origin.counters(self._published())
+
+    def gauges(self) -> dict[str, Any]:
+        """What is so now; under the lock, behind `counters`."""
+        return {**self.sink.gauges(), "blocked_producers": int(self.is_blocked)}
+
+    def ends(self) -> dict[str, int]:
+        """How far what consumers get goes, see `lags`; under the lock, behind `counters`."""
+        ends: dict[str, int] = {} if self.origin is None else {**self.origin.ends()}
+        for outlet in self.sink.outlets():
+            ends.update(ends_of(self.endpoint.id, outlet.stream))
+        return ends
+
+
+def is_in_coroutine() -> bool:
+    """Whether the caller holds up an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""Where a producer's events go: to consumers (`consumer_sink`), or into a log (`retained.log_sink`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from echannel_ray.core.messages import Membership
+    from echannel_ray.core.windows import Blocker
+    from echannel_ray.derived.branch import Branch
+    from echannel_ray.producers.outlet import Encoded, Outlet
+    from echannel_ray.producers.pending_deliveries import PendingDelivery
+    from echannel_ray.producers.publisher import Publisher
+
+
+class Sink:
+    """One per producer, which asks it for all that depends on where its events go."""
+
+    hosts_modulators = False
+    is_halted = False  # while consumers go over to other modulators
+    branches: Iterable[Branch] = ()  # the modulators that work here
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.publisher = publisher
+        self.endpoint = publisher.endpoint
+        self.stream = publisher.stream
+        self.records = publisher.records
+        self.encode = publisher.encode
+        self.lock = publisher.endpoint.lock
+
+    # ---- publishing; without the endpoint's lock ----
+
+    def publish(self, event: Any, timeout: float | None = None) -> bool:
+        """What `Producer.publish` promises."""
+        raise NotImplementedError
+
+    def deliver(self, event: Any, timeout: float | None = None) -> PendingDelivery:
+        """What `Producer.deliver` promises."""
+        raise NotImplementedError
+
+    def attempt(self, event: Any, encoded: Encoded | None, deliver: bool) -> tuple[Any, int]:
+        """Publish if there is room: the outcome, or None and the size for which there is none."""
+        raise NotImplementedError
+
+    def publish_block(self, kind: int, data: Any, count: int) -> bool:
+        """Publish records that are one behind the other in memory; waits while there is no room."""
+        raise NotImplementedError
+
+    def needs_bytes(self, event: Any) -> bool:
+        """Whether somebody gets the event as bytes."""
+        raise NotImplementedError
+
+    def drain(self, timeout: float | None) -> None:
+        """What `Producer.drain` promises."""
+        raise NotImplementedError
+
+    # ---- under the endpoint's lock ----
+
+    def blockers(self, size: int) -> list[Blocker]:
+        """Who holds up an event of this size."""
+        raise NotImplementedError
+
+    def outlets(self) -> Iterable[Outlet]:
+        """All that what is published may go out by."""
+        return ()
+
+    def absorb(self) -> bool:
+        """Take in what was published without asking. Whether there was anything."""
+        return False
+
+    def disarm(self) -> bool:
+        """Have the next event ask first. Whether it would not have."""
+        return False
+
+    def apply(self, membership: Membership) -> None:
+        """The consumers of the channel have changed."""
+        raise NotImplementedError
+
+    def counters(self) -> dict[str, Any]:
+        """What has gone this way so far."""
+        raise NotImplementedError
+
+    def gauges(self) -> dict[str, Any]:
+        """What is so now; behind `counters`."""
+        return {}
+
+    def leave(self) -> None:
+        """The producer is closed."""
+
+    # ---- without it ----
+
+    def close(self) -> None:
+        """The producer has left."""

@@ -1,0 +1,1 @@
+"""Shared objects: masters, and copies in other processes and in sandboxes."""

@@ -1,1 +1,0 @@
-"""Tests of the shells: threads and loops, without Ray."""
