@@ -43,15 +43,17 @@ _MOST_SCHEMAS: Final = 64
 
 
 class _KnownLogs(RemoteLogs):
-    """Logs of a channel in which the log host takes part: it is told where they are."""
+    """Logs of a channel in which the log host takes part: it is told where they are, if a little late."""
 
     @typing_extensions.override
-    def addresses(self) -> tuple[LogAddress, ...]:
+    def address_of(self, log: str) -> LogAddress | None:
         with self._endpoint.lock:
             membership = self._endpoint.memberships.get(self._channel)
-        if membership is None or membership.incarnation != self._incarnation or membership.deleted:
-            return super().addresses()
-        return membership.logs
+        if membership is not None and membership.incarnation == self._incarnation and not membership.deleted:
+            for address in membership.logs:
+                if address.log == log:
+                    return address
+        return super().address_of(log)
 
 
 class _Opened:

@@ -30,17 +30,21 @@ class RemoteLogs:
         self._closing = threading.Event()
 
     def addresses(self) -> tuple[LogAddress, ...]:
-        """Where they are now."""
+        """Where they are now: all that something was logged in before this was asked."""
         request = GetMembership(self._channel, self._incarnation)
         found: tuple[LogAddress, ...] = self._endpoint.requests.ask(request).logs
         return found
+
+    def address_of(self, log: str) -> LogAddress | None:
+        """Where this one is, if it is anywhere."""
+        return next((each for each in self.addresses() if each.log == log), None)
 
     def ask(self, log: str, question: Any) -> Any:
         """Ask the log host; while it is being restarted, its successor. `Missing` where there is none."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         start = getattr(question, "start", 0)
         while True:
-            address = next((each for each in self.addresses() if each.log == log), None)
+            address = self.address_of(log)
             if address is not None:
                 answer = self._answer(address, question)
                 if isinstance(answer, log_calls.Gone):
