@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import ipaddress
 import random
 import shutil
@@ -10,9 +11,11 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import psutil
 import ray
+from ray._private import services
 from ray._private.node import Node
 from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -56,7 +59,8 @@ class LocalCluster:
 
     def join(self) -> None:
         """This process is its driver from now on."""
-        ray.init(address=self.address, log_to_driver=False)
+        with _driver_on(self.nodes[0]):
+            ray.init(address=self.address, log_to_driver=False)
 
     def add_node(self) -> Node:
         """One more node, ready for work."""
@@ -105,6 +109,18 @@ class LocalCluster:
         finally:
             kill(processes)
             self.nodes.clear()
+
+
+@contextlib.contextmanager
+def _driver_on(node: Node) -> Iterator[None]:
+    """Drivers join this node. Newer versions of Ray take the first one by themselves, older ones any of the machine."""
+    if "node_name" in inspect.signature(services.get_node_to_connect_for_driver).parameters:
+        yield
+        return
+    with mock.patch.object(
+        services, "get_node_to_connect_for_driver", lambda address, _: services.get_node(address, node.node_id)
+    ):
+        yield
 
 
 class LastingCluster:

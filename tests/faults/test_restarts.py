@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 from itertools import chain
 from typing import Any
 
@@ -67,7 +67,7 @@ def test_nothing_is_lost_doubled_or_reordered_and_service_is_back(scene: Scene, 
             for name in _parts(scene, victims):
                 kill(pids[name])
             began = time.monotonic()
-            with ThreadPoolExecutor(2) as outage:
+            with futures.ThreadPoolExecutor(2) as outage:
                 # Issued while the part is away: they wait for it, and then they work.
                 opening = outage.submit(ec.channel, f"new-{round_number}", namespace=scene.namespace)
                 subscribing = outage.submit(channel.subscribe)
@@ -105,7 +105,7 @@ class Delivering:
     def __init__(self, scene: Scene) -> None:
         self._producer = ec.channel("delivered", namespace=scene.namespace).producer()
         self._stopping = threading.Event()
-        self._pool = ThreadPoolExecutor(1)
+        self._pool = futures.ThreadPoolExecutor(1)
         self.count = 0
         self.longest = 0.0
 
@@ -141,7 +141,7 @@ def test_time_limits_hold_while_a_part_is_away(scene: Scene):
         killed = scene.concentrator(node)
         kill(killed.pid)
         delivery = producer.deliver(numbered(1, number))
-        back = ThreadPoolExecutor(1).submit(scene.concentrator, node)
+        back = futures.ThreadPoolExecutor(1).submit(scene.concentrator, node)
         while not back.done():
             for wait in (subscription.get, delivery.result):
                 began = time.monotonic()
@@ -162,9 +162,9 @@ def test_a_subscription_that_was_given_up_during_an_outage_holds_up_nobody(scene
     loads = {1: scene.load(second, 1, "given-up", size_bytes=1000, burst=100)}
     channel = ec.channel("given-up", namespace=scene.namespace)
     seconds_until_flowing(loads, consumers, "given-up")
-    with stopped(ray.get(loads[1].pid.remote())), ThreadPoolExecutor(1) as pool:
+    with stopped(ray.get(loads[1].pid.remote())), futures.ThreadPoolExecutor(1) as pool:
         subscribing = pool.submit(channel.subscribe, timeout=0.6)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(futures.TimeoutError):
             subscribing.result(0.3)  # by then the manager waits for the producer
         kill(scene.concentrator(first).pid)
         with pytest.raises(TimeoutError):
