@@ -347,7 +347,7 @@ class EndpointCore:
     def see_off(self, stream: SenderStream, route: Route, now: float) -> bool:
         """Something was gathered: the pack leaves now, or at the gather's `due_at`. Whether it has left."""
         gather = route.gather
-        policy = stream.policy if gather is stream.gather else stream.policy_on(gather)
+        policy = stream.policy if route is stream.route else stream.policy_on(gather)
         if not gather.see_off(policy, now, now - stream.waited_seconds):
             return False
         self.flush(route.flow, now)

@@ -164,16 +164,17 @@ class Gather:
 
     def begin_run(self, stream: Any, kind: int) -> None:
         """Close the open run; the events appended from now on are of this stream and kind."""
-        if self.stream is not None:
-            self._note_run()
-        stream.route.declare(stream)
+        self.end_run()
+        if not stream.route.declared:
+            stream.route.declare(stream)
         self.stream = stream
         self.kind = kind
         self._run_start = len(self.events)
 
-    def _note_run(self) -> None:
-        stream = self.stream
-        count = len(self.events) - self._run_start
+    def end_run(self) -> None:
+        """Close the open run, so that its stream's `next_sequence` is true."""
+        stream, self.stream = self.stream, None
+        count = len(self.events) - self._run_start if stream is not None else 0
         if count:
             self.streams.append(stream.route.number)
             self.firsts.append(stream.next_sequence)
@@ -181,12 +182,6 @@ class Gather:
             self.marks.append(stream.published_bytes)
             self.kinds.append(self.kind)
             stream.next_sequence += count
-
-    def end_run(self) -> None:
-        """Close the open run, so that its stream's `next_sequence` is true."""
-        if self.stream is not None:
-            self._note_run()
-            self.stream = None
 
     def add(
         self,
@@ -259,9 +254,7 @@ class Gather:
 
     def take(self, delivery: int = 0) -> PackColumns:
         """Everything gathered, which leaves as one pack; the next one begins empty."""
-        if self.stream is not None:
-            self._note_run()
-            self.stream = None
+        self.end_run()
         if self._left_before or self._left_now:
             for number in self._left_before:
                 self.stream_of_route.pop(number, None)

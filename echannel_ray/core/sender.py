@@ -97,7 +97,7 @@ class Sender:
                 route.gather.control.append(["ended", stream.number, stream.next_sequence, who])
             self.cutovers.stream_closed(stream, route)
         self._leave(stream, stream.route)
-        stream.route = stream.gather = None
+        stream.go_by(None)
         for recipient in stream.recipients.values():
             self.leave_own_routes(stream, recipient)
         stream.recipients.clear()
@@ -199,8 +199,7 @@ class Sender:
         plain = [r for r in stream.recipients.values() if r.consumer.group is None and not r.is_lagging]
         if plain != stream.plain_recipients:
             self._leave(stream, stream.route)
-            stream.route = self._make_route(plain) if plain else None
-            stream.gather = stream.route.gather if stream.route else None
+            stream.go_by(self._make_route(plain) if plain else None)
         stream.refresh_limit()
 
     def _make_route(self, recipients: list[Recipient]) -> Route:

@@ -188,8 +188,7 @@ class SenderStream:
         self.packing = packing
         self.waited_seconds = 0.0  # that an event has waited elsewhere, at most, before it is published here
         self._clock_offset_seconds = clock_offset_seconds
-        self._policy = policy_of(packing)
-        self._policy_of: Gather | None = None  # of the link that `_policy` is for
+        self.policy = policy_of(packing)  # when its packs leave, as the link that it has now would have it
         self._policies: WeakKeyDictionary[Gather, Policy] = WeakKeyDictionary()  # of all links that it has
         self.next_sequence = 1
         self.published_bytes = 0
@@ -227,16 +226,14 @@ class SenderStream:
         gather.gathered_bytes += size_bytes
         return gather
 
-    # ---- when its packs leave ----
+    # ---- which way it goes, and when its packs leave ----
 
-    @property
-    def policy(self) -> Policy:
-        """When its packs leave, as the link that it has now would have it."""
-        gather = self.gather
-        if gather is not self._policy_of and gather is not None:
-            self._policy_of = gather
-            self._policy = self.policy_on(gather)
-        return self._policy
+    def go_by(self, route: Route | None) -> None:
+        """Send what all plain recipients get by this route from now on."""
+        self.route = route
+        self.gather = None if route is None else route.gather
+        if route is not None:
+            self.policy = self.policy_on(route.gather)
 
     def policy_on(self, gather: Gather) -> Policy:
         """The packing policy of this stream on one of its links."""

@@ -95,7 +95,11 @@ class LinkReader:
                 return False
             self._expects_more = received >= _LONG_READ_BYTES
             self._taker = threading.get_ident()
-            self._take(have + received)
+            for kind, flags, start, stop in self._framer.frames(self._buffer, have + received):
+                if kind == PACK:
+                    self._pack(flags, start, stop)
+                else:
+                    self._frame(kind, flags, self._view[start:stop])
             self._taker = 0
         except errors.Closed:
             return False
@@ -131,14 +135,6 @@ class LinkReader:
             else:
                 readable = True
         return readable
-
-    def _take(self, end: int) -> None:
-        view = self._view
-        for kind, flags, start, stop in self._framer.frames(self._buffer, end):
-            if kind == PACK:
-                self._pack(flags, start, stop)
-            else:
-                self._frame(kind, flags, view[start:stop])
 
     # ---- packs ----
 

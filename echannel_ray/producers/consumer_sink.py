@@ -200,7 +200,6 @@ class ConsumerSink(Sink):
 
     @override
     def absorb(self) -> bool:
-        there_was = False
         if self._direct is not None:
             seen = self._direct.seen_directly()
             self.endpoint.core.skip(self.stream, seen)
@@ -209,6 +208,7 @@ class ConsumerSink(Sink):
         # Several lists, since a thread that was about to append may go on after another has armed us for another kind.
         # What is of a kind that it is not armed for came first.
         lists = [(PLAIN, self._plain), *self._lists.items()]
+        absorbed_before = self._absorbed
         armed = PLAIN if self._plain_room else self._encoded[0]
         for kind, pending in sorted(lists, key=lambda each: each[0] == armed) if len(lists) > 2 else lists:
             count = len(pending)
@@ -216,21 +216,13 @@ class ConsumerSink(Sink):
                 # Another thread may append between these two, behind what is taken.
                 taken = pending[:count]
                 del pending[:count]
-                self._absorb(kind, taken)
-                there_was = True
-        return there_was
-
-    def _absorb(self, kind: int, taken: list[bytes]) -> None:
-        each_bytes = self._sizes.get(kind)
-        count = len(taken)
-        self._absorbed += count
-        size = each_bytes * count if each_bytes else sum(map(len, taken)) + OVERHEAD_BYTES * count
-        if self.has_branches:
-            self.branches.feed(Chunk(kind, taken, None, size))
-        if self.outlet.has_consumers:
-            self.outlet.absorb(kind, taken, size)
-        else:
-            self.endpoint.core.skip(self.stream, len(taken))
+                each_bytes = self._sizes.get(kind)
+                size = each_bytes * count if each_bytes else sum(map(len, taken)) + OVERHEAD_BYTES * count
+                if self.has_branches:
+                    self.branches.feed(Chunk(kind, taken, None, size))
+                self.outlet.absorb(kind, taken, size)
+                self._absorbed += count
+        return self._absorbed > absorbed_before
 
     # ---- the long way ----
 

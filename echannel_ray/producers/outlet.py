@@ -64,18 +64,18 @@ class Outlet:
     # ---- small events, many at a time ----
 
     def absorb(self, kind: int, taken: list[Any], size_bytes: int) -> None:
-        """Add small events of one kind to the pack that is being gathered. The stream must have a route to do so."""
+        """Small events of one kind, which the pack takes in that is being gathered."""
         stream = self.stream
         if stream.closed or stream.deleted:
             return
+        if not stream.recipients:
+            self.core.skip(stream, len(taken))
+            return
         if stream.limit_bytes < 0:
-            # Groups, laggards, consumers of this process that came after this was published, or nobody.
+            # Groups, laggards, or consumers of this process that came after this was published.
             size = size_bytes // len(taken)
             for payload in taken:
-                if stream.recipients:
-                    self.core.publish_one(stream, kind, payload, size)
-                else:
-                    self.core.skip(stream)
+                self.core.publish_one(stream, kind, payload, size)
             self._see_off_all()
             return
         began = time.monotonic()

@@ -167,13 +167,12 @@ class PendingDelivery(Waiter):
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait until every consumer's handler has returned; `DeliveryFailed` where one raised or died."""
-        deadline = deadline_of(timeout)
         if not self.done:
             self._refuse_to_wait_for_itself()
-        if not self.done and not self._endpoint.crew.wait(self, deadline):
-            raise TimeoutError(
-                f"{len(self.awaited.waiting) + self._local} consumers have not answered within {timeout} s"
-            )
+            if not self._endpoint.crew.wait(self, deadline_of(timeout)):
+                raise TimeoutError(
+                    f"{len(self.awaited.waiting) + self._local} consumers have not answered within {timeout} s"
+                )
         return self._outcome()
 
     def _refuse_to_wait_for_itself(self) -> None:
