@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from echannel_ray.core import frames
@@ -34,15 +35,13 @@ class Answered(NamedTuple):
     outcome: bytes | None
 
 
+@dataclass(slots=True, eq=False)
 class Awaited:
     """A delivered event, and who of other processes has not answered for it."""
 
-    __slots__ = ("asked_at", "number", "waiting")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.waiting: dict[tuple[int, int], int] = {}  # (endpoint, subscription): its node
-        self.asked_at = 0.0
+    number: int
+    waiting: dict[tuple[int, int], int] = field(default_factory=dict)  # (endpoint, subscription): its node
+    asked_at: float = 0.0
 
 
 class Deliveries:

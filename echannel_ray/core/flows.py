@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from echannel_ray.core.frames import Buffer
 
@@ -26,16 +27,14 @@ FIRST_PROBE_SECONDS = 0.3
 LONGEST_PROBE_SECONDS = 1.0
 
 
+@dataclass(slots=True, eq=False)
 class SentPack:
     """A pack that somebody has not acknowledged yet: `body` in the pieces that it was made of."""
 
-    __slots__ = ("body", "flags", "number", "size_bytes")
-
-    def __init__(self, number: int, flags: int, body: Sequence[Buffer], size_bytes: int) -> None:
-        self.number = number
-        self.flags = flags
-        self.body = body
-        self.size_bytes = size_bytes
+    number: int
+    flags: int
+    body: Sequence[Buffer]
+    size_bytes: int
 
 
 class FlowSender:
@@ -151,24 +150,19 @@ class FlowSender:
         assert all(self.members.values())
 
 
+@dataclass(slots=True, eq=False)
 class FlowReceiver:
     """A flow at one of its destinations."""
 
-    __slots__ = (
-        "discarded", "endpoint", "flow", "has_skipped", "node", "received", "refusals", "repeated",
-        "unacked_bytes",
-    )  # fmt: skip
-
-    def __init__(self, node: int, endpoint: int, flow: int) -> None:
-        self.node = node
-        self.endpoint = endpoint
-        self.flow = flow
-        self.received = 0
-        self.unacked_bytes = 0
-        self.repeated = 0
-        self.discarded = 0
-        self.refusals = 0  # how often the next pack came before what its streams wait for
-        self.has_skipped = False
+    node: int
+    endpoint: int
+    flow: int
+    received: int = 0
+    unacked_bytes: int = 0
+    repeated: int = 0
+    discarded: int = 0
+    refusals: int = 0  # how often the next pack came before what its streams wait for
+    has_skipped: bool = False
 
     def is_next(self, number: int) -> bool:
         """Whether a pack may be taken in now; if so, and its streams agree, `accepted` follows."""

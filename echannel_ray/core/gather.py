@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 from weakref import ref
 
 from echannel_ray.core.frames import CHUNK_BYTES, MAX_PACK_BYTES
@@ -10,7 +11,8 @@ from echannel_ray.core.kinds import GAP, NOTICE, PLAIN, as_wire
 from echannel_ray.core.packing import Packing, Policy, policy_of
 
 
-class PackColumns(NamedTuple):
+@dataclass(slots=True, eq=False)
+class PackColumns:
     """The contents of a pack. Runs are parallel lists: run i has `counts[i]` events, of wire stream `streams[i]`, with
     sequence numbers from `firsts[i]`; `marks[i]` is what its stream had published (in bytes) with the run's last event.
     Each event has an entry in `events`; all those of a block have one together.
@@ -29,47 +31,18 @@ class PackColumns(NamedTuple):
 
 
 class Pack(Protocol):
-    """A pack as it arrives: the same columns, whatever they were decoded into."""
+    """A pack as it arrives: the columns of `PackColumns`, whatever they were decoded into."""
 
-    @property
-    def control(self) -> list[Any]:
-        """The declarations that go before the events."""
-
-    @property
-    def streams(self) -> list[int]:
-        """The wire number of each run."""
-
-    @property
-    def firsts(self) -> list[int]:
-        """The sequence number of the first event of each run."""
-
-    @property
-    def counts(self) -> list[int]:
-        """The number of events in each run."""
-
-    @property
-    def marks(self) -> list[int]:
-        """The mark of each run."""
-
-    @property
-    def kinds(self) -> bytes:
-        """The kinds of the events."""
-
-    @property
-    def delivery(self) -> int:
-        """The delivery that the last event is for; 0 is none."""
-
-    @property
-    def events(self) -> list[Any]:
-        """The events of all runs."""
-
-    @property
-    def stamp(self) -> float:
-        """When its first event was gathered, by the sender's clock."""
-
-    @property
-    def tokens(self) -> bytes:
-        """The tokens of the runs' formats."""
+    control: list[Any]
+    streams: list[int]
+    firsts: list[int]
+    counts: list[int]
+    marks: list[int]
+    kinds: bytes
+    delivery: int
+    events: list[Any]
+    stamp: float
+    tokens: bytes
 
 
 class Gather:

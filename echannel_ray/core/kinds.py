@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from echannel_ray.core.gather import Pack, PackColumns
+    from echannel_ray.core.gather import Pack
 
 # An object that msgpack has a form for; pickle protocol 5; the same with the large buffers behind it.
 PLAIN: Final = 0
@@ -59,7 +59,7 @@ class Block:
         return Block(self.data, self.count, self.start + start, self.start + stop)
 
 
-def kind_at(pack: Pack | PackColumns, run: int, entry: int) -> int:
+def kind_at(pack: Pack, run: int, entry: int) -> int:
     """The kind of a run that begins with this entry, its format's token included."""
     kinds = pack.kinds
     if not kinds:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -164,6 +165,6 @@ class _FreshPack:
     def take(self, delivery: int = 0) -> PackColumns:
         """The columns of what was added; the pack begins again empty."""
         kinds, tokens = as_wire(self._kinds, self._columns.counts)
-        taken = self._columns._replace(kinds=kinds, delivery=delivery, tokens=tokens)
+        taken = replace(self._columns, kinds=kinds, delivery=delivery, tokens=tokens)
         self._begin([])
         return taken

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -43,18 +44,16 @@ RECIPIENT_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class Unhandled:
     """An event that left for a single recipient and was not reported handled; kept itself for groups only."""
 
-    __slots__ = ("event", "kind", "mark", "redelivered", "sequence", "size_bytes")
-
-    def __init__(self, mark: int, size_bytes: int, sequence: int, kind: int, event: Any, redelivered: bool) -> None:
-        self.mark = mark
-        self.size_bytes = size_bytes
-        self.sequence = sequence
-        self.kind = kind
-        self.event = event
-        self.redelivered = redelivered
+    mark: int
+    size_bytes: int
+    sequence: int
+    kind: int
+    event: Any
+    redelivered: bool
 
 
 class Route:
