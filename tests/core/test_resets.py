@@ -78,7 +78,8 @@ def test_the_old_pairs_last_event_may_be_in_the_very_pack(bench: Bench) -> None:
     move(bench, consumer, one, two)
     bench.publish(two, "b1")
     ((_, _, new),) = bench.taken()
-    both = old._replace(
+    both = replace(
+        old,
         control=[*old.control, *new.control],
         streams=old.streams + new.streams,
         firsts=old.firsts + new.firsts,

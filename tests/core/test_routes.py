@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from echannel_ray.core import frames
@@ -158,7 +160,7 @@ def test_of_a_run_that_is_known_in_part_the_rest_is_taken(bench: Bench) -> None:
     for i in range(1, 6):
         bench.publish(stream, i)
     ((flow, _, columns),) = bench.taken()
-    first = columns._replace(counts=[2], marks=[20], events=columns.events[:2])
+    first = replace(columns, counts=[2], marks=[20], events=columns.events[:2])
     assert seen(bench.arrive((flow, 1, first)), 20) == [1, 2]
     assert seen(bench.arrive((flow, 2, columns)), 20) == [3, 4, 5]
     assert bench.receivers[2].duplicates == {20: 2}
