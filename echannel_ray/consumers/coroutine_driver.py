@@ -14,7 +14,7 @@ from echannel_ray.consumers.driver import HandlerDriver
 from echannel_ray.consumers.inbox import UNSAMPLED, Inbox, Item, PeriodDue
 from echannel_ray.consumers.trouble import unreadable
 from echannel_ray.core.arrivals import Arrival, Source
-from echannel_ray.endpoint.offload import in_thread
+from echannel_ray.endpoint.offload import call_in_loop, in_thread
 from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
 
@@ -57,11 +57,8 @@ class CoroutineDriver(HandlerDriver[_Handler]):
             if self._running:
                 return
             self._running = True
-        try:
-            self._loop.call_soon_threadsafe(self._start)
-        except RuntimeError:
-            # The loop is closed, and its subscription with it: nobody can handle anything there any more.
-            self._abandon()
+        if not call_in_loop(self._loop, self._start):
+            self._abandon()  # its subscription ends with the loop: nobody can handle anything there any more
 
     def _start(self) -> None:
         self._task = self._loop.create_task(self._run())

@@ -20,6 +20,7 @@ from echannel_ray.consumers.trouble import unreadable
 from echannel_ray.core.arrivals import Arrival, Source
 from echannel_ray.endpoint.crew import Waiter
 from echannel_ray.endpoint.deadlines import deadline_of
+from echannel_ray.endpoint.offload import wake
 from echannel_ray.errors import ChannelDeleted, Closed, ModulatorFailed
 from echannel_ray.formats.events import Notice
 from echannel_ray.formats.packs import Undecodable
@@ -43,7 +44,7 @@ class PullDriver(Driver):
         self._wake = wake
         self._ledger = ledger
         self._waiters: deque[Waiter] = deque()
-        self._async_waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+        self._async_waiters: deque[asyncio.Future[None]] = deque()
         self._taking = threading.Lock()  # held to hand out, never while a function of the user's runs
         self._run: Arrival[Source] | None = None  # that is being handed out
         self._given: Sequence[Any] = ()  # what there is of it to hand out, each for `_weight` events
@@ -58,11 +59,7 @@ class PullDriver(Driver):
         while self._waiters:
             self._waiters.popleft().set()
         while self._async_waiters:
-            loop, future = self._async_waiters.popleft()
-            try:
-                loop.call_soon_threadsafe(_wake, future)
-            except RuntimeError:
-                pass  # that loop is closed: nobody waits there any more
+            wake(self._async_waiters.popleft())
 
     @override
     def close(self) -> None:
@@ -237,15 +234,14 @@ class PullDriver(Driver):
             message = self.take()
             if message is not None:
                 return message
-            loop = asyncio.get_running_loop()
-            future = loop.create_future()
-            self._async_waiters.append((loop, future))
+            future = asyncio.get_running_loop().create_future()
+            self._async_waiters.append(future)
             try:
                 if not self._is_ready():
                     await future
             finally:
                 with contextlib.suppress(ValueError):
-                    self._async_waiters.remove((loop, future))
+                    self._async_waiters.remove(future)
 
 
 class _Page:
@@ -301,11 +297,6 @@ class Ledger:
         if begun is not None and all(run is not begun for run, _ in unfinished):
             unfinished.append((begun, 0))
         return unfinished
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def closed_error(channel: str) -> Closed:

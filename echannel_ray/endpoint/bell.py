@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 
+from echannel_ray.endpoint.offload import wake
+
 
 class Bell:
     """Rung when somebody should look again; one per endpoint, all of it used under the endpoint's lock."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self._condition = threading.Condition(lock)
-        self._futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._futures: list[asyncio.Future[None]] = []
 
     def wait(self, timeout_seconds: float) -> None:
         """Let go of the lock until it rings, or the time is up."""
@@ -19,23 +21,14 @@ class Bell:
 
     def future(self) -> asyncio.Future[None]:
         """A future that is done when the bell rings next."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        self._futures = [each for each in self._futures if not each[1].done()]
-        self._futures.append((loop, future))
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._futures = [each for each in self._futures if not each.done()]
+        self._futures.append(future)
         return future
 
     def notify_all(self) -> None:
         """Ring the bell."""
         self._condition.notify_all()
         futures, self._futures = self._futures, []
-        for loop, future in futures:
-            try:
-                loop.call_soon_threadsafe(_wake, future)
-            except RuntimeError:
-                pass  # that loop is closed: nobody waits there any more
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+        for future in futures:
+            wake(future)

@@ -1,7 +1,7 @@
-"""Blocking calls for coroutines: each on a daemon thread of its own.
+"""Between threads and event loops: blocking calls for coroutines, and what other threads tell a loop.
 
-Not an executor: a call that waits for a consumer that hangs would keep the process from ending, as the threads of
-executors are joined at exit.
+Each such call has a daemon thread of its own. An executor would keep the process from ending while a call waits for a
+consumer that hangs, as the threads of executors are joined at exit.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ async def in_thread(action: Callable[[], T], undo: Callable[[T], Any] | None = N
         try:
             result = action()
         except BaseException as error:
-            _tell(loop, _fail, future, error)
+            call_in_loop(loop, _fail, future, error)
             return
-        if not _tell(loop, resolve, result) and undo is not None:
+        if not call_in_loop(loop, resolve, result) and undo is not None:
             undo(result)
 
     def resolve(result: T) -> None:
@@ -47,9 +47,20 @@ def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
         future.set_exception(error)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *arguments: Any) -> bool:
+def wake(future: asyncio.Future[None]) -> None:
+    """Have a future of any loop be done, if somebody waits for it still."""
+    call_in_loop(future.get_loop(), _be_done, future)
+
+
+def _be_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *arguments: Any) -> bool:
+    """Have a loop call this soon; False where it is closed, so that nobody waits there any more."""
     try:
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:
-        return False  # that loop is closed: nobody waits there any more
+        return False
     return True

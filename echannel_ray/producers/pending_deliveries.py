@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray.core.deliveries import RELEASED, Answered, Awaited
 from echannel_ray.endpoint.crew import Waiter
 from echannel_ray.endpoint.deadlines import deadline_of
+from echannel_ray.endpoint.offload import wake
 from echannel_ray.errors import DeliveryFailed, EChannelError
 
 if TYPE_CHECKING:
@@ -199,10 +200,9 @@ class PendingDelivery(Waiter):
     def __await__(self) -> Generator[Any, None, Receipt]:
         if not self.done:
             self._refuse_to_wait_for_itself()
-            loop = asyncio.get_running_loop()
-            future: asyncio.Future[None] = loop.create_future()
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             with self._endpoint.lock:
-                self._callbacks.append(lambda: _wake_soon(loop, future))
+                self._callbacks.append(lambda: wake(future))
             if not self.done:
                 yield from future
         return self._outcome()
@@ -243,15 +243,3 @@ class Emission:
         self._open -= 1
         if not self._open:
             self._whole.emitted(self._parts)
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-def _wake_soon(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    try:
-        loop.call_soon_threadsafe(_wake, future)
-    except RuntimeError:
-        pass  # that loop is closed: nobody waits there any more
