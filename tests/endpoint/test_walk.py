@@ -1,21 +1,42 @@
-"""docs/walk.md: the ways of a small and of a delivered event are those that events take."""
+"""docs/walk.md: the ways of a small, a delivered and a logged event are those that events take."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.endpoint.walking import Line, functions_of
+from tests.endpoint.walking import Line, LoggedLine, functions_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "walk.md").read_text()
 
 
-@pytest.fixture(scope="module")
-def line() -> Line:
-    return Line()
+@dataclass(frozen=True)
+class Way:
+    """A way that the page tells: its heading, the row in which it is counted, and an event that takes it."""
+
+    heading: str
+    row: str
+    line: type[Line | LoggedLine]
+    act: Callable[[Any], object]
+
+    def called(self) -> list[str]:
+        line = self.line()
+        before = len(line.seen)
+        called = functions_of(lambda: self.act(line))
+        assert line.seen[before:] == [b"event"]
+        return called
+
+
+WAYS = [
+    Way("A small event", "a small event,", Line, lambda line: line.publish(b"event")),
+    Way("An event that is delivered", "an event that is delivered", Line, lambda line: line.deliver(b"event")),
+    Way("On a retained channel", "an event on a retained channel", LoggedLine, lambda line: line.publish(b"event")),
+]
 
 
 def stops(heading: str) -> list[str]:
@@ -36,36 +57,21 @@ def in_order(wanted: list[str], called: list[str]) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize(
-    ("heading", "act"),
-    [
-        ("A small event", lambda line: line.publish(b"event")),
-        ("An event that is delivered", lambda line: line.deliver(b"event")),
-    ],
-)
-def test_its_stops_are_those_of_the_page(line: Line, heading: str, act: Callable[[Line], object]) -> None:
-    before = len(line.seen)
-    called = functions_of(lambda: act(line))
-    assert line.seen[before:] == [b"event"]
-    wanted = [each for each in stops(heading) if not each.startswith("endpoint/crew.py")]
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.heading)
+def test_its_stops_are_those_of_the_page(way: Way) -> None:
+    wanted = [each for each in stops(way.heading) if not each.startswith("endpoint/crew.py")]
     assert len(wanted) >= 7
-    assert in_order(wanted, called) == []
+    assert in_order(wanted, way.called()) == []
 
 
-@pytest.mark.parametrize(
-    ("row", "act"),
-    [
-        ("a small event,", lambda line: line.publish(b"event")),
-        ("an event that is delivered", lambda line: line.deliver(b"event")),
-    ],
-)
-def test_the_page_has_counted_well(line: Line, row: str, act: Callable[[Line], object]) -> None:
-    called = {*functions_of(lambda: act(line))}
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.heading)
+def test_the_page_has_counted_well(way: Way) -> None:
+    called = {*way.called()}
     files = {each.partition(":")[0] for each in called}
-    found = re.search(rf"^\| {row}.*\| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
+    found = re.search(rf"^\| {way.row}.*\| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
     assert found is not None
     assert (len(called), len(files)) == (int(found[1]), int(found[2]))
 
 
-def test_a_delivered_event_is_answered(line: Line) -> None:
-    assert line.deliver(b"event") == 1
+def test_a_delivered_event_is_answered() -> None:
+    assert Line().deliver(b"event") == 1

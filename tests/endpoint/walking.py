@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
+
+from typing_extensions import override
 
 import echannel_ray
+from echannel_ray.actors import log_host
 from echannel_ray.actors.hub import Hub, HubLink
 from echannel_ray.consumers.function_driver import FunctionDriver
 from echannel_ray.consumers.inbox import Inbox
 from echannel_ray.core.frames import MAX_FRAME_BYTES
-from echannel_ray.core.messages import Consumer, Membership
+from echannel_ray.core.messages import Consumer, LogAddress, Membership
 from echannel_ray.core.packing import Packing
 from echannel_ray.core.relay import Relay
 from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
+from echannel_ray.logs.entries import LogBounds
+from echannel_ray.logs.store import Store
 from echannel_ray.producers.publisher import Publisher
+from echannel_ray.retained import log_calls
+from echannel_ray.retained.log_reader import LogReader
+from echannel_ray.retained.log_server import LogServer
+from echannel_ray.retained.log_sink import LogSink
 
 PACKAGE = str(Path(echannel_ray.__file__).parent) + "/"
 WINDOW_BYTES = 8 << 20
@@ -63,29 +74,16 @@ class Wire:
         return 0
 
 
-class Line:
-    """A producer, and a consumer in another process of its node. All happens when a test says so."""
+class Processes:
+    """The endpoints of some processes of one node, and its concentrator's loop. All happens when a test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int) -> None:
         self.seen: list[Any] = []
-        self.producing, self.consuming = (self._endpoint() for _ in range(2))
+        self.endpoints = [self._endpoint() for _ in range(count)]
         owner: Any = SimpleNamespace()
         self.hub = Hub("default", 1, 1, Relay(1), owner)
         self.hub._now = 0.0
-        self.links = {each: self._link(each) for each in (self.producing, self.consuming)}
-        inbox = Inbox(self.consuming, 1, "c", None, "", partial(FunctionDriver, self.seen.append))
-        inbox.add_version(0, None)
-        self.consuming.open_inbox(inbox)
-        packing = Packing(degree=FULL_PACK)
-        self.publisher = Publisher(self.producing, "c", 1, "block", WINDOW_BYTES, packing)
-        consumer = Consumer(1, self.consuming.id, inbox.number, None)
-        self.publisher.apply(Membership("c", 1, 1, (consumer,), False, 1))
-        for _ in range(2):  # then it is frequent, and armed
-            self.producing.crew.ticks += 1
-            self.publisher.publish(b"earlier")
-        self.publish(b"earlier")
-        self.deliver(b"earlier")
-        assert self.publisher.sink._plain_room > 1
+        self.links = {each: self._link(each) for each in self.endpoints}
 
     def _endpoint(self) -> ProcessEndpoint:
         wire: Any = Wire()
@@ -111,6 +109,51 @@ class Line:
         self.hub.relay.endpoint_attached(endpoint.id, link)
         return link
 
+    def inbox(self, endpoint: ProcessEndpoint) -> Inbox:
+        inbox = Inbox(endpoint, 1, "c", None, "", partial(FunctionDriver, self.seen.append))
+        inbox.add_version(0, None)
+        endpoint.open_inbox(inbox)
+        return inbox
+
+    def pass_on(self) -> None:
+        """All that is written is read, until nothing is."""
+        both: list[tuple[Any, Any]] = [*self.links.items()]
+        for _ in range(4):
+            for endpoint, link in both:
+                link.connection.to_read = endpoint.connection.take()
+                if link.connection.to_read:
+                    self.hub._readable(link)
+            for endpoint, link in both:
+                endpoint.connection.to_read = link.connection.take()
+                if endpoint.connection.to_read:
+                    endpoint.incoming.read(endpoint.connection, 0)
+                self.work(endpoint)
+                endpoint.outgoing.write()
+
+    def work(self, endpoint: Any) -> None:
+        """What the threads of a process do."""
+        while endpoint.ready:
+            endpoint.ready.pop(0).run()
+
+
+class Line(Processes):
+    """A producer, and a consumer in another process of its node."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.producing, consuming = self.endpoints
+        inbox = self.inbox(consuming)
+        packing = Packing(degree=FULL_PACK)
+        self.publisher = Publisher(self.producing, "c", 1, "block", WINDOW_BYTES, packing)
+        consumer = Consumer(1, consuming.id, inbox.number, None)
+        self.publisher.apply(Membership("c", 1, 1, (consumer,), False, 1))
+        for _ in range(2):  # then it is frequent, and armed
+            self.producing.crew.ticks += 1
+            self.publisher.publish(b"earlier")
+        self.publish(b"earlier")
+        self.deliver(b"earlier")
+        assert self.publisher.sink._plain_room > 1
+
     def publish(self, event: bytes) -> None:
         """By the short way, and up to the report that it was handled."""
         self.publisher.publish(event)
@@ -128,21 +171,44 @@ class Line:
         self.pass_on()
         return delivery.result(0).consumers
 
-    def pass_on(self) -> None:
-        """All that is written is read, until nothing is."""
-        both: list[tuple[Any, Any]] = [*self.links.items()]
-        for _ in range(4):
-            for endpoint, link in both:
-                link.connection.to_read = endpoint.connection.take()
-                if link.connection.to_read:
-                    self.hub._readable(link)
-            for endpoint, link in both:
-                endpoint.connection.to_read = link.connection.take()
-                if endpoint.connection.to_read:
-                    endpoint.incoming.read(endpoint.connection, 0)
-                while endpoint.ready:
-                    endpoint.ready.pop(0).run()
-                endpoint.outgoing.write()
+
+class LoggedLine(Processes):
+    """A producer, its node's log, and a consumer that reads it, each in a process of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(3)
+        producing, self.keeping, consuming = self.endpoints
+        with mock.patch("threading.Thread"):
+            self.log_server = LogServer("c", Store(None, LogBounds(WINDOW_BYTES, None)))
+        self.log_server._thread = threading.current_thread()
+        handlers = dict.fromkeys(log_host._QUESTIONS, self.log_server.ask)
+        self.keeping.calls.serve(handlers, log_calls.ANSWERS, at_once=True)
+        for each in (producing, consuming):
+            each.calls.serve({}, log_calls.ANSWERS)
+        address = LogAddress(1, self.keeping.id, self.log_server.store.log)
+        self.publisher = Publisher(producing, "c", 1, "block", WINDOW_BYTES, Packing(), sink=LogSink)
+        requests: Any = producing.requests
+        requests.ask = lambda *about: address
+        self.publisher.sink.begin(Membership("c", 1, 1, (), False, 1))
+        inbox = self.inbox(consuming)
+        reader = inbox.supply = LogReader(consuming, inbox, "new", False)
+        reader.begin(Membership("c", 1, 1, (), False, 1), None)
+        reader.logs_are([address])
+        self.work(consuming)
+        self.pass_on()
+        self.publish(b"earlier")
+
+    def publish(self, event: bytes) -> None:
+        """Up to the report that it was handled."""
+        self.publisher.publish(event)
+        self.pass_on()
+
+    @override
+    def work(self, endpoint: Any) -> None:
+        super().work(endpoint)
+        jobs = self.log_server._jobs
+        while endpoint is self.keeping and not jobs.empty():
+            self.log_server._perform(*jobs.get())
 
 
 def functions_of(act: Callable[[], object]) -> list[str]:
