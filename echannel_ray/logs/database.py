@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from echannel_ray.errors import Closed
@@ -95,8 +95,7 @@ class Database:
         self.close()
         if self._path is not None:
             for path in (self._path, self._path + "-journal"):
-                if os.path.exists(path):
-                    os.remove(path)
+                Path(path).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
 
 from echannel_ray.logs import entry_rows, staging
@@ -39,7 +38,7 @@ class Store:
         self._database = Database(path, cache_bytes)
         self._changed = threading.Condition()  # guards what follows; taken within the database's lock, never around it
         self._recent = RecentEntries(RECENT_BYTES)
-        self._closed = False
+        self.closed = False
         self._trimming = threading.Lock()
         with self._transaction() as rows:
             if not rows.execute("SELECT 1 FROM log").fetchone():
@@ -122,12 +121,7 @@ class Store:
     def wait(self, offset: int, timeout: float | None) -> bool:
         """Wait until there is an event of this offset; False where time has passed, or the log was closed."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.next > offset or self._closed, timeout) and self.next > offset
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the store was closed."""
-        return self._closed
+            return self._changed.wait_for(lambda: self.next > offset or self.closed, timeout) and self.next > offset
 
     def group(self, name: str) -> int | None:
         """The offset up to which this group has done with all; None: there is no such group."""
@@ -138,21 +132,13 @@ class Store:
         with self._database.exclusive() as rows:
             return {name: (offset, until) for name, offset, until in rows.execute("SELECT * FROM groups")}
 
-    def set_group(
-        self,
-        name: str,
-        next: int,  # noqa: A002
-        hold_until: float | None = None,
-        *,
-        force: bool = False,
-    ) -> None:
-        """The group has done with all before `next`: it goes back only if forced. Its hold stays as it is for None."""
+    def set_group(self, name: str, next: int, hold_until: float | None = None) -> None:  # noqa: A002
+        """The group has done with all before `next`: it never goes back. Its hold stays as it is for None."""
         with self._transaction() as rows:
             known = rows.execute("SELECT next, hold_until FROM groups WHERE name = ?", (name,)).fetchone()
             known_next, known_hold = known or (next, 0.0)
-            reached = next if force else max(next, known_next)
             held = known_hold if hold_until is None else hold_until
-            rows.execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?)", (name, reached, held))
+            rows.execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?)", (name, max(next, known_next), held))
 
     def drop_group(self, name: str) -> None:
         """Forget a group."""
@@ -178,18 +164,18 @@ class Store:
         """
         with self._database.exclusive() as rows:
             with transaction(rows):
-                done, size = staging.commit(rows, write, chosen, self.next, now)
+                done = staging.commit(rows, write, chosen, self.next, now)
             if done.repeated:
                 return done
-            self.staged_bytes -= size
+            self.staged_bytes -= done.size_bytes
             with self._changed:
                 self._recent.clear()
-                self.size_bytes += size
+                self.size_bytes += done.size_bytes
                 self.next = done.next
                 self._changed.notify_all()
         self._sweep(write)
         self._tell(now)
-        return replace(done, size_bytes=size)
+        return done
 
     def abort(self, write: str, now: float) -> bool:
         """Drop what was staged for a write, and refuse what still comes; False, and nothing, where it was committed."""
@@ -260,7 +246,7 @@ class Store:
     def close(self) -> None:
         """Close the store; who waits for entries is woken."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
         self._database.close()
 

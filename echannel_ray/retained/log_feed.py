@@ -42,14 +42,11 @@ class LogFeed:
         self.publisher = publisher
         self._sink = publisher.sink
         self._endpoint = publisher.endpoint
+        self._channel = publisher.channel
         self._store = store
         publisher.origin = self
         self._at = 0  # all before this was published, or was told to be gone
         self._thread: threading.Thread | None = None
-
-    @property
-    def _channel(self) -> str:
-        return self.publisher.channel
 
     def _begin(self, at: int) -> None:
         """Publish from this offset on, in a thread of its own."""
@@ -66,7 +63,7 @@ class LogFeed:
                 logger.debug("channel %r: %s", self._channel, error)  # deleted, or this process leaves
                 return
             except Exception as error:  # the disk is full, say: others may see to that
-                if not self._is_open or self._store.is_closed:
+                if not self._is_open or self._store.closed:
                     return
                 logger.exception("what is derived from the log of channel %r gets nothing at present", self._channel)
                 self._tell(self._unreadable(error))

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 from typing_extensions import override
 
 from echannel_ray.consumers.inbox import Inbox, Supply
@@ -309,7 +310,7 @@ class LogReader(Supply):
             if len(cursor.slices) < fetched.slices:
                 self._fetch_slice(cursor, fetched)
                 return None
-            return fetched, [log_calls.with_data(about, b"".join(cursor.slices))]
+            return fetched, [msgspec.structs.replace(about, data=b"".join(cursor.slices))]
 
         at = sum(map(len, cursor.slices))
         self._ask(cursor, log_calls.FetchSlice(self._inbox.channel, cursor.log, about.first, at), sliced)

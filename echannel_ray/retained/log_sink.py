@@ -205,11 +205,8 @@ class LogSink(Sink):
         log = (self.channel, address.log, self.publisher.name)
         with contextlib.suppress(errors.EChannelError):  # this process leaves: whoever waits is told by its endpoint
             for number, data in enumerate(sent.slices):
-                begin(
-                    *where,
-                    log_calls.Slice(*log, sent.last, number, data),
-                    _ignore,
-                )
+                # That it came shows in the answer to what it belongs to.
+                begin(*where, log_calls.Slice(*log, sent.last, number, data), lambda call: None)
             message = log_calls.Append(
                 *log, sent.after, sent.last, sent.entries, sent.delivery is not None, len(sent.slices)
             )
@@ -348,7 +345,3 @@ class LogSink(Sink):
             "packs_sent": self._backlog.packs,
             "bytes_published": self.stream.published_bytes - OVERHEAD_BYTES * self._published_events,
         }
-
-
-def _ignore(call: Call) -> None:
-    """Of a slice: that it came shows in the answer to what it belongs to."""

@@ -6,6 +6,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from echannel_ray import errors
 from echannel_ray.core.messages import GetMembership, LogAddress
 from echannel_ray.endpoint.calls import Nobody
@@ -73,7 +75,7 @@ class RemoteLogs:
             self.ask(log, log_calls.FetchSlice(self._channel, log, about.first, number * log_calls.MAX_CALL_BYTES)).data
             for number in range(fetched.slices)
         ]
-        return [log_calls.with_data(about, b"".join(parts))]
+        return [msgspec.structs.replace(about, data=b"".join(parts))]
 
     def close(self) -> None:
         """Whoever waits for a log host that is away is let go."""
