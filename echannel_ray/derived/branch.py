@@ -84,9 +84,8 @@ class Chunk:
             # What stands for a record in a sandbox is the object: its class is looked up there.
             encoded = [encode(each) for each in self.as_objects()]
             return bytes(each[0] for each in encoded), [_payload(*each) for each in encoded]
-        if self.kind == BUFFERS:
-            return bytes((BUFFERS,)), [joined(each) for each in self.payloads]
-        return bytes((self.kind,)) if self.kind else b"", self.payloads
+        payloads = [joined(each) for each in self.payloads] if self.kind == BUFFERS else self.payloads
+        return bytes((self.kind,)) * self.count, payloads
 
     def originals(self) -> tuple[list[int], list[Any]] | None:
         """Where `as_payloads` is not what goes out if an event passes: the kinds and bytes that do."""

@@ -16,13 +16,12 @@ from echannel_ray.derived.modulator_refusals import check_key, refused
 from echannel_ray.endpoint.crew import Job
 from echannel_ray.formats import plain
 from echannel_ray.producers.local_source import NOTHING
-from echannel_ray.sandbox.limits import Limits, SandboxFailed, SandboxOwner, SandboxUnavailable
+from echannel_ray.sandbox.owner import SandboxFailed, SandboxOwner, SandboxUnavailable
 from echannel_ray.sandbox.process import Sandbox
 from echannel_ray.shared.copies import ALL_VERSIONS, CopyInSandbox
 
 if TYPE_CHECKING:
     from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
-    from echannel_ray.modulation.admission import Admission
 
 _MAX_BATCH_EVENTS = 1000
 _MAX_BATCH_BYTES = 768 << 10
@@ -58,7 +57,7 @@ class IsolatedHost(Host, SandboxOwner):
         for shared in self._shared:
             shared.attach()
         try:
-            self.sandbox = Sandbox(self, self._endpoint.warden, _limits(branch.sink.admission), shipment.name)
+            self.sandbox = Sandbox(self, self._endpoint.warden, branch.sink.admission, shipment.name)
             try:
                 granted = {name: branch.sink.grants.grant(name) for name in shipment.requires}
                 installed = self.sandbox.install(
@@ -120,8 +119,7 @@ class IsolatedHost(Host, SandboxOwner):
         kinds, payloads = _as_batch(self._batch)
         originals = _originals(self._batch)
         if self._offset:
-            payloads = payloads[self._offset :]
-            kinds = kinds[self._offset :] if len(kinds) > 1 else kinds
+            kinds, payloads = kinds[self._offset :], payloads[self._offset :]
             originals = originals and (originals[0][self._offset :], originals[1][self._offset :])
         self._busy = True
         self._number += 1
@@ -340,15 +338,6 @@ class IsolatedHost(Host, SandboxOwner):
         self._shared[index].updated(version)
 
 
-def _limits(admission: Admission) -> Limits:
-    return Limits(
-        max_seconds_per_event=admission.max_seconds_per_event,
-        max_cpu_fraction=admission.max_cpu_fraction,
-        max_memory_bytes=admission.max_memory_bytes,
-        modules=admission.modules,
-    )
-
-
 def _originals(chunks: list[Chunk]) -> tuple[list[int], list[Any]] | None:
     """What goes out for the events of a batch if they pass; None where that is what the sandbox sees."""
     if not any(token_of(chunk.kind) for chunk in chunks):
@@ -356,22 +345,12 @@ def _originals(chunks: list[Chunk]) -> tuple[list[int], list[Any]] | None:
     kinds: list[int] = []
     payloads: list[Any] = []
     for chunk in chunks:
-        found = chunk.originals()
-        if found is None:
-            seen, more = chunk.as_payloads()
-            found = [*(seen * len(more) if len(seen) == 1 else seen or bytes(len(more)))], more
-        kinds += found[0]
-        payloads += found[1]
+        chunk_kinds, more = chunk.originals() or chunk.as_payloads()
+        kinds += chunk_kinds
+        payloads += more
     return kinds, payloads
 
 
 def _as_batch(chunks: list[Chunk]) -> tuple[bytes, list[Any]]:
-    if len(chunks) == 1:
-        return chunks[0].as_payloads()
     parts = [chunk.as_payloads() for chunk in chunks]
-    payloads = [payload for _, more in parts for payload in more]
-    firsts = {kinds for kinds, _ in parts}
-    if len(firsts) == 1 and len(parts[0][0]) <= 1:
-        return parts[0][0], payloads
-    spelled = [kinds * len(more) if len(kinds) == 1 else kinds or bytes(len(more)) for kinds, more in parts]
-    return b"".join(spelled), payloads
+    return b"".join(kinds for kinds, _ in parts), [payload for _, payloads in parts for payload in payloads]

@@ -18,8 +18,6 @@ def read_batch(data: bytes | memoryview, events: list[Any]) -> tuple[bool, BaseE
     if not kinds.strip(b"\0"):
         events += payloads
         return True, None
-    if len(kinds) == 1:
-        kinds *= len(payloads)
     decode = formats.decode
     add = events.append
     try:

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import array
 import gc
-import pickle
 import time
-from typing import Any, Final
-
-from typing_extensions import override
+from typing import Any
 
 from echannel_ray.formats import plain
 from echannel_ray.modulation.modulator import Modulator, overrides
@@ -44,8 +41,6 @@ from echannel_ray.sandbox.messages import (
 )
 from echannel_ray.sandbox.port import Port
 from echannel_ray.sandbox.sandbox_calls import SandboxCalls, SandboxLink, text_of
-
-_METHODS: Final = ("enqueue", "dequeue", "period", "flush", "key")
 
 
 def serve(descriptor: int, layers: list[str], memory_in_use: int) -> None:
@@ -90,13 +85,13 @@ class Inmate:
             timeout = None
             if self._period is not None and self._replica is not None:
                 timeout = self._due - time.monotonic()
-                if timeout <= 0:
-                    self._run_period()
-                    continue
-            message = self._port.receive(timeout)
-            if message is not None:
+            if timeout is not None and timeout <= 0:
+                self._run_period()
+            elif (message := self._port.receive(timeout)) is not None:
                 self._perform(message)
-                self._progress[1] = (self._progress[1] + 1) & 0xFFFFFFFF
+            else:
+                continue
+            self._progress[1] = (self._progress[1] + 1) & 0xFFFFFFFF
 
     def _perform(self, message: Downward) -> None:
         if isinstance(message, Batch):
@@ -129,9 +124,7 @@ class Inmate:
             if period is not None:
                 period = self._period = min(max(MIN_PERIOD_SECONDS, float(period)), MAX_PERIOD_SECONDS)
                 self._due = time.monotonic() + period
-            done = InstallDone(
-                self._replica.queues, period, key, [each for each in _METHODS if overrides(modulator, each)]
-            )
+            done = InstallDone(self._replica.queues, period, key)
         except BaseException as error:
             self._port.send(InstallFailed(explain(error, self._max_memory_bytes)))
             return
@@ -147,7 +140,7 @@ class Inmate:
         # A modulator and its replica refer to each other, as do an error and the frames that it has passed: without
         # this the memory of the old one would count against the new one.
         gc.collect()
-        unpickler = _InmateUnpickler(self._installed.code, self._copy)
+        unpickler = CodeUnpickler(self._installed.code, self._copy)
         _, modulator = unpickler.load()
         self._classes.plant(unpickler.made)
         if not isinstance(modulator, Modulator):
@@ -284,7 +277,6 @@ class Inmate:
     def _run_period(self) -> None:
         assert self._period is not None
         self._attempt(0, lambda replica: replica.period())
-        self._progress[1] = (self._progress[1] + 1) & 0xFFFFFFFF
         # Not `due + period`: what was late is not made up for.
         self._due = time.monotonic() + self._period
 
@@ -300,17 +292,3 @@ class Inmate:
         outcome.index = index
         outcome.failure = explain(error, self._max_memory_bytes)[:MAX_TEXT]
         return outcome
-
-
-class _InmateUnpickler(CodeUnpickler):
-    def __init__(self, code: bytes, copy: Any) -> None:
-        super().__init__(code)
-        self._copy = copy
-
-    @override
-    def persistent_load(self, pid: Any) -> Any:
-        """Shared objects, which stay where they are: a copy is made here."""
-        kind, index, cls = pid
-        if kind != "shared":
-            raise pickle.UnpicklingError(f"there is no {kind!r} to be loaded")
-        return self._copy(index, cls)

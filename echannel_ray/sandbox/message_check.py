@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from echannel_ray.formats import plain
 from echannel_ray.sandbox.given_payloads import GivenPayloads
-from echannel_ray.sandbox.limits import InstalledModulator, SandboxOwner
 from echannel_ray.sandbox.messages import (
     CallService,
     InstallDone,
@@ -25,6 +24,7 @@ from echannel_ray.sandbox.messages import (
     Violation,
 )
 from echannel_ray.sandbox.meter import Task
+from echannel_ray.sandbox.owner import SandboxOwner
 
 _UNASKED: Final = 16  # how often `period` may answer before its time counts
 
@@ -38,7 +38,7 @@ class MessageCheck:
 
     def __init__(self, owner: SandboxOwner, max_held_bytes: int, refuse: Callable[[int, Exception], None]) -> None:
         self.task: Task | None = None
-        self.installed: InstalledModulator | None = None
+        self.installed: InstallDone | None = None
         self.reply: Upward | None = None  # to what is waited for, outside `Outcome`
         self.news = threading.Event()
         self._owner = owner
@@ -131,7 +131,7 @@ class MessageCheck:
         else:
             self._tell(self._owner.failed, message.number, message.index, outputs, message.waiting, failure)
 
-    def _count_unasked(self, message: Outcome, installed: InstalledModulator) -> None:
+    def _count_unasked(self, message: Outcome, installed: InstallDone) -> None:
         """Count what a period emits; `Violation` where that is more than its timer allows."""
         if message.index != -1:
             raise Violation("it failed at an event that there was not")
@@ -182,7 +182,7 @@ class MessageCheck:
         if done.key is not None and plain.canonical(_read_plain(done.key)) != done.key:
             raise Violation("a key that is not in order")
         self._installed_at = time.monotonic()
-        self.installed = InstalledModulator(done.queues, done.period_seconds, done.key, frozenset(done.overrides))
+        self.installed = done
 
     def _tell(self, method: Callable[..., None], *arguments: Any) -> None:
         try:

@@ -115,12 +115,11 @@ class Unavailable(_Message, tag=21):
 
 
 class InstallDone(_Message, tag=22):
-    """Tells what came of `Install`."""
+    """Tells what came of `Install`; nothing of it is more than a claim."""
 
     queues: bool
     period_seconds: float | None
     key: _Plain | None
-    overrides: Annotated[list[_Text], msgspec.Meta(max_length=20)]
 
 
 class InstallFailed(_Message, tag=23):

@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from echannel_ray.sandbox.limits import SandboxUnavailable
+from echannel_ray.sandbox.owner import SandboxUnavailable
 from echannel_ray.sandbox.zygote import SPARE
 
 # Python reads `.pth` files itself, which an editable installation of this package needs; `-I`: nothing of the

@@ -1,4 +1,4 @@
-"""A sandbox's end of its socket, and what it says of errors."""
+"""A sandbox's end of its socket."""
 
 from __future__ import annotations
 

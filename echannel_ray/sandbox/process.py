@@ -13,8 +13,8 @@ import msgspec
 
 from echannel_ray.core.kinds import BUFFERS
 from echannel_ray.formats import plain
+from echannel_ray.modulation.admission import Admission
 from echannel_ray.sandbox.area import AREA_BYTES, Area, ProgressPage, sealed_copy
-from echannel_ray.sandbox.limits import InstalledModulator, Limits, SandboxFailed, SandboxOwner, SandboxUnavailable
 from echannel_ray.sandbox.line import SandboxLine
 from echannel_ray.sandbox.message_check import MessageCheck
 from echannel_ray.sandbox.messages import (
@@ -35,7 +35,8 @@ from echannel_ray.sandbox.messages import (
     Upward,
     Violation,
 )
-from echannel_ray.sandbox.meter import Meter, Task
+from echannel_ray.sandbox.meter import Meter, Task, max_install_seconds
+from echannel_ray.sandbox.owner import SandboxFailed, SandboxOwner, SandboxUnavailable
 from echannel_ray.sandbox.sandbox_calls import take_apart
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Sandbox:
     The owner is called from when `install` has returned until `ended` or `close`. Any thread may call any method.
     """
 
-    def __init__(self, owner: SandboxOwner, warden: Warden, limits: Limits, name: str) -> None:
+    def __init__(self, owner: SandboxOwner, warden: Warden, limits: Admission, name: str) -> None:
         self.name = name
         self.limits = limits
         self.layers: tuple[str, ...] = ()
@@ -94,7 +95,7 @@ class Sandbox:
         shared: Sequence[tuple[int, dict[str, Any]]],
         wants_key: bool,
         timeout: float | None = None,
-    ) -> InstalledModulator:
+    ) -> InstallDone:
         """Have it unpickle `code`, a pair of class and modulator. Blocks; `SandboxFailed` says why that was impossible.
 
         `services` are the names that it may call; as a mapping, with the methods that it may. `shared` are version and
@@ -103,12 +104,12 @@ class Sandbox:
         granted = dict(services) if isinstance(services, Mapping) else dict.fromkeys(services)
         encoded = [(version, plain.encode(fields)) for version, fields in shared]
         self._message_check.expect(granted, len(shared))
-        self._begin(Task(0, 1, self.limits.max_install_seconds))
+        self._begin(Task(0, 1, max_install_seconds(self.limits)))
         self._send(Install(code, list(granted), encoded, wants_key))
         reply = self._wait(_START_SECONDS if timeout is None else timeout)
         self._warden.refill(self.limits.modules)
-        if isinstance(reply, InstallDone) and self._message_check.installed is not None:
-            return self._message_check.installed
+        if isinstance(reply, InstallDone):
+            return reply
         if isinstance(reply, InstallFailed):
             raise SandboxFailed(reply.description)
         raise SandboxFailed(self._reason, overran=self._overran)
@@ -183,15 +184,6 @@ class Sandbox:
     def is_busy(self) -> bool:
         """Whether a batch, `flush` or `dequeue` is still to be answered."""
         return self._message_check.task is not None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the process is gone."""
-        return self._is_over
-
-    def cpu_seconds(self) -> float:
-        """The CPU time that the process has used."""
-        return self._meter.cpu_seconds()
 
     # ---- for the warden --------------------------------------------------------------------------------------------
 

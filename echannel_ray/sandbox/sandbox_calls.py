@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 from echannel_ray import errors
 from echannel_ray.formats import plain
-from echannel_ray.sandbox.limits import ServiceFailed
 from echannel_ray.sandbox.messages import (
     MAX_CALL_BYTES,
     MAX_TEXT,
@@ -17,6 +17,7 @@ from echannel_ray.sandbox.messages import (
     Pull,
     Refuse,
 )
+from echannel_ray.sandbox.owner import ServiceFailed
 
 # Sends a message, and blocks until it is answered.
 Ask = Callable[[CallService | PublishShared | Pull], CallReturned | Refuse]
@@ -27,27 +28,18 @@ class SandboxCalls:
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
-        self._last = 0
+        self._numbers = itertools.count(1)
 
     def service(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of a service that was granted."""
-        return self._value(CallService(self._next(), name, method, pack([list(args), kwargs])))
+        return self.value(CallService(self.next_number(), name, method, pack([list(args), kwargs])))
 
-    def publish(self, index: int, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
-        """Publish a shared object: the version that it has now, and all fields."""
-        version, state = self._value(PublishShared(self._next(), index, pack(fields), expected_version))
-        return version, state
+    def next_number(self) -> int:
+        """The number of the call that is made next."""
+        return next(self._numbers)
 
-    def pull(self, index: int) -> tuple[int, dict[str, Any]]:
-        """The newest version of a shared object, and its fields."""
-        version, state = self._value(Pull(self._next(), index))
-        return version, state
-
-    def _next(self) -> int:
-        self._last += 1
-        return self._last
-
-    def _value(self, message: CallService | PublishShared | Pull) -> Any:
+    def value(self, message: CallService | PublishShared | Pull) -> Any:
+        """What a call returns; raises what it has raised."""
         answer = self._ask(message)
         if isinstance(answer, CallReturned):
             return plain.decode(answer.value)
@@ -63,11 +55,14 @@ class SandboxLink:
 
     def publish(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
         """Publish these fields; the new version, and all fields."""
-        return self._calls.publish(self._index, fields, expected_version)
+        number = self._calls.next_number()
+        version, state = self._calls.value(PublishShared(number, self._index, pack(fields), expected_version))
+        return version, state
 
     def pull(self) -> tuple[int, dict[str, Any]]:
         """The newest version, and its fields."""
-        return self._calls.pull(self._index)
+        version, state = self._calls.value(Pull(self._calls.next_number(), self._index))
+        return version, state
 
 
 def pack(value: Any) -> bytes:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from echannel_ray.sandbox.limits import SandboxUnavailable
 from echannel_ray.sandbox.nursery import Nursery, Spare
+from echannel_ray.sandbox.owner import SandboxUnavailable
 
 if TYPE_CHECKING:
     from echannel_ray.sandbox.process import Sandbox

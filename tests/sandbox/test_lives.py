@@ -15,7 +15,7 @@ import pytest
 
 from echannel_ray.formats import plain
 from echannel_ray.sandbox import lockdown, seccomp
-from echannel_ray.sandbox.limits import SandboxFailed, SandboxUnavailable
+from echannel_ray.sandbox.owner import SandboxFailed, SandboxUnavailable
 from tests.sandbox.arena import LIMITS, Arena, Attacker, Passing, is_alive, wait_for_the_end_of, wait_until
 
 
@@ -81,7 +81,7 @@ def test_closing_ends_the_process_and_tells_nobody(arena):
     wait_until(lambda: not is_alive(guest.pid))
     arena.guest(Passing()).work([b"the warden has seen the end by now"])
     assert guest.owner.calls.empty()
-    assert guest.sandbox.cpu_seconds() >= 0
+    assert guest.sandbox._meter.cpu_seconds() >= 0
 
 
 def test_one_batch_at_a_time(arena):

@@ -11,7 +11,7 @@ import pytest
 
 from echannel_ray.errors import MasterLost, StaleVersion
 from echannel_ray.modulation.modulator import Modulator
-from echannel_ray.sandbox.limits import SandboxFailed
+from echannel_ray.sandbox.owner import SandboxFailed
 from tests.sandbox.arena import Recorder, decoded
 
 
