@@ -30,6 +30,7 @@ from echannel_ray.producers.pending_deliveries import Emission
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
+    from echannel_ray.derived.host import Host
     from echannel_ray.producers.consumer_sink import ConsumerSink
 
 # Where a modulator keeps a queue of its own, so much may be under way: what it decides at the last moment is to be of
@@ -95,38 +96,6 @@ class Chunk:
             return [self.kind] * self.count, self.payloads
         records = [*split(self.kind, self.payloads[0], self.count)]
         return [each[0] for each in records], [each[1] for each in records]
-
-
-class Host:
-    """Where a modulator runs; see `inline_host` and `isolated_host`."""
-
-    queues = False  # whether it overrides `dequeue`
-
-    def install(self) -> None:
-        """Have the modulator ready, or raise."""
-        raise NotImplementedError
-
-    def advance(self) -> None:
-        """Work on what waits, or have it worked on. Without any lock."""
-        raise NotImplementedError
-
-    def quiesce(self, deadline: float | None) -> bool:
-        """Return when all that has been fed is worked on, and what was held back is emitted. False when that was not so
-        by the deadline. Without any lock.
-        """
-        raise NotImplementedError
-
-    def pump(self) -> None:
-        """There may be room again for what waits in the modulator's own queue. Without any lock."""
-
-    @property
-    def waiting(self) -> int:
-        """How many events wait in the modulator's own queue."""
-        return 0
-
-    def close(self) -> None:
-        """Leave. Without the endpoint's lock."""
-        raise NotImplementedError
 
 
 class Branch:
@@ -290,7 +259,11 @@ class Branch:
                     child.feed(chunk)
                 if of_child is not None:
                     of_child.complete()
-        endpoint.outgoing.write()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Have what was emitted leave, and be worked on."""
+        self.endpoint.outgoing.write()
         for child in self.children:
             child.advance()
 
@@ -312,9 +285,7 @@ class Branch:
                 endpoint.core.skip(outlet.stream, len(payloads))
             for child in self.children:
                 child.feed(Chunk(kind, payloads, None, size_bytes))
-        endpoint.outgoing.write()
-        for child in self.children:
-            child.advance()
+        self._leave()
 
     def emit_block(self, kind: int, block: bytes | memoryview, count: int) -> None:
         """A block of records."""
@@ -332,9 +303,7 @@ class Branch:
                 self.endpoint.core.skip(stream, count)
             for child in self.children:
                 child.feed(Chunk(kind, [block], None, size, count=count))
-        self.endpoint.outgoing.write()
-        for child in self.children:
-            child.advance()
+        self._leave()
 
     def _weigh(self, encoded: list[Encoded | None]) -> None:
         """What was emitted, or would have been."""
@@ -383,7 +352,21 @@ class Branch:
                 self.endpoint.room.wait(_LOOK_AGAIN_SECONDS)
         return all(child.quiesce(deadline) for child in self.children)
 
-    # ---- failing; without the endpoint's lock ----
+    # ---- refusing and failing; without the endpoint's lock ----
+
+    def refused(self, reason: str) -> errors.ModulatorRefused:
+        """The error for consumers whose modulator this producer does not let in."""
+        publisher = self.publisher
+        name = self.derived.shipment.name
+        return errors.ModulatorRefused(
+            f"producer {publisher.name} of channel {publisher.channel!r} refuses modulator {name}: {reason}",
+            reason=reason, producer=publisher.name, channel=publisher.channel, modulator=name,
+        )  # fmt: skip
+
+    def check_key(self, key: bytes | None) -> None:
+        """Refuse a modulator whose `key()` returns here something else than who shipped it said."""
+        if key != self.derived.shipment.key:
+            raise self.refused("its key() returns here something else than where it was shipped")
 
     def failed(self, description: str, event: Any) -> bool:
         """The modulator raised or died at an event. Whether it may be started again."""

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.core import windows
 from echannel_ray.core.kinds import BUFFERS, PLAIN, token_of
-from echannel_ray.core.messages import REPLAY, Consumer, Derived, Membership
+from echannel_ray.core.messages import REPLAY, Consumer, Derived, GetModulator, Membership
 from echannel_ray.core.windows import DROP_LONGEST_WAITING, DROP_THIS, MODULATOR
-from echannel_ray.derived.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk, Host
+from echannel_ray.derived.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk
+from echannel_ray.derived.host import Host
 from echannel_ray.derived.inline_host import InlineHost
 from echannel_ray.derived.isolated_host import IsolatedHost
-from echannel_ray.derived.modulator_refusals import refused
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.producers.local_source import NOTHING
 from echannel_ray.producers.outlet import Encoded, Outlet
@@ -128,9 +128,7 @@ class Branches:
 
     # ---- modulators; without the endpoint's lock, under the installer's ----
 
-    def prepare(
-        self, membership: Membership, code_of: Callable[[str], Derived | None]
-    ) -> dict[str, errors.EChannelError]:
+    def prepare(self, membership: Membership) -> dict[str, errors.EChannelError]:
         """Have all modulators ready that the membership names; those that can't be here, and why."""
         problems: dict[str, errors.EChannelError] = {}
         for derived in self._concerned(membership):
@@ -145,8 +143,8 @@ class Branches:
                 continue
             try:
                 if not derived.shipment.code:
-                    found = code_of(derived.key)
-                    if found is None:
+                    found = self._endpoint.requests.ask(GetModulator(membership.channel, derived.key))
+                    if not isinstance(found, Derived):
                         continue  # it has ended meanwhile: the next membership says so
                     derived = found
                 parent = self._by_key.get(derived.parent)
@@ -159,7 +157,7 @@ class Branches:
             except Exception as error:  # of this host too, such as a lack of descriptors
                 if branch is None:
                     branch = self._open(derived)
-                branch.error = problems[derived.key] = _refusal(branch, derived, error)
+                branch.error = problems[derived.key] = _refusal(branch, error)
             with self._endpoint.lock:
                 self._by_key[derived.key] = branch
                 self._arrange()
@@ -199,23 +197,19 @@ class Branches:
         if make is None or shipment.tier not in admission.tiers:
             admitted = ", ".join(admission.tiers) or "none"
             reason = f"it admits no {shipment.tier} modulators, but these tiers: {admitted}"
-            raise refused(
-                shipment, branch, f"{reason}; ask for one of these, or make it with an Admission that lists it"
-            )
+            raise branch.refused(f"{reason}; ask for one of these, or make it with an Admission that lists it")
         if len(shipment.code) > admission.max_shipped_bytes:
             limit = f"{len(shipment.code):,} bytes were shipped, and it admits {admission.max_shipped_bytes:,}"
-            raise refused(shipment, branch, f"{limit}: keep less in the modulator, or raise its max_shipped_bytes")
+            raise branch.refused(f"{limit}: keep less in the modulator, or raise its max_shipped_bytes")
         others = [each for each in self._by_key.values() if each is not branch and each.host is not None]
         if len(others) >= admission.max_modulators:
-            raise refused(
-                shipment,
-                branch,
+            raise branch.refused(
                 f"it has {len(others)} modulators, the most that it admits: close some, or raise its max_modulators",
             )
         same = sum(each.derived.maker == branch.derived.maker for each in others)
         if same >= admission.max_modulators_per_consumer:
             reason = f"it has {same} modulators of this consumer, the most that it admits"
-            raise refused(shipment, branch, f"{reason}: close some, or raise its max_modulators_per_consumer")
+            raise branch.refused(f"{reason}: close some, or raise its max_modulators_per_consumer")
         for name in shipment.requires:
             self._sink.grants.grant(name)
         host = make(branch)
@@ -337,11 +331,10 @@ class Branches:
             host.close()
 
 
-def _refusal(branch: Branch, derived: Derived, error: Exception) -> errors.EChannelError:
+def _refusal(branch: Branch, error: Exception) -> errors.EChannelError:
     """What consumers are told of a modulator that this producer can't have."""
     if isinstance(error, errors.MasterLost):
-        lost = "the process that made a shared object of it is gone: make a new one, and reset to it"
-        return refused(derived.shipment, branch, lost)
+        return branch.refused("the process that made a shared object of it is gone: make a new one, and reset to it")
     if isinstance(error, errors.EChannelError):
         return error
-    return refused(derived.shipment, branch, f"it could not be installed: {type(error).__name__}: {error}")
+    return branch.refused(f"it could not be installed: {type(error).__name__}: {error}")

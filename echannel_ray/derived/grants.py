@@ -27,7 +27,7 @@ class Grants:
         self._info = info
         self._delegate = delegate
         self._handles: dict[str, tuple[Any, frozenset[str]]] = {
-            service_name(Clock): (_Clock(), public_methods(Clock)),
+            service_name(Clock): (time, public_methods(Clock)),
             service_name(Logger): (_Log(info), public_methods(Logger)),
             service_name(ProducerInfo): (info, public_methods(ProducerInfo)),
         }
@@ -92,16 +92,6 @@ class Info:
     def pid(self) -> int:
         """The process that the producer is in."""
         return os.getpid()
-
-
-class _Clock:
-    """The clocks of this process, for its modulators."""
-
-    def time(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class _Log:

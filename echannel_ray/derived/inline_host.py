@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
@@ -12,10 +11,9 @@ from typing import Any
 from typing_extensions import override
 
 from echannel_ray import errors
-from echannel_ray.derived.branch import Branch, Chunk, Host
-from echannel_ray.derived.modulator_refusals import check_key, refused
+from echannel_ray.derived.branch import Branch, Chunk
+from echannel_ray.derived.host import HostInProcess
 from echannel_ray.derived.watchdog import Overran, Watch
-from echannel_ray.endpoint.crew import Job
 from echannel_ray.endpoint.record_codec import EmittedRecords
 from echannel_ray.formats import plain
 from echannel_ray.formats.trace_context import switch
@@ -30,18 +28,14 @@ from echannel_ray.shared.traced_replica import TracedReplica
 _MOST_UNSENT = 64
 
 
-class InlineHost(Host):
+class InlineHost(HostInProcess):
     """A modulator that runs in this process."""
 
     def __init__(self, branch: Branch) -> None:
-        self._branch = branch
-        self._endpoint = branch.endpoint
-        self._mutex = branch.mutex
-        self._shipment = branch.derived.shipment
+        super().__init__(branch)
         self._watch = Watch(branch.sink.admission.max_seconds_per_event, self._left)
         self._records: EmittedRecords | None = None  # on a typed channel
         self._links = [CopyInProcess(self, self._endpoint.sharing, ref) for ref in self._shipment.shared]
-        self._updates: deque[Callable[[], None]] = deque()
         self._due = False  # its period
         self.is_away = False
         self.direct_room = 0  # how many events `publish` may take now; set and taken away under the endpoint's lock
@@ -51,7 +45,6 @@ class InlineHost(Host):
         self._unsent: list[Encoded] = []  # what it emitted then: sent many at a time, and before all else
         self._replica: Replica | None = None
         self._timer: Any = None
-        self._closed = False
 
     @override
     def install(self) -> None:
@@ -82,18 +75,17 @@ class InlineHost(Host):
         return self._replica.left() if self._replica is not None else 0
 
     def _begin(self) -> None:
-        shipment = self._shipment
         self._watch.enter()
         try:
-            _, modulator = unpickled(shipment, self._links)
+            _, modulator = unpickled(self._shipment, self._links)
             key = plain.canonical(modulator.key()) if overrides(modulator, "key") else None
         except BaseException as error:
-            raise refused(shipment, self._branch, f"it can't be made here: {type(error).__name__}: {error}") from None
+            raise self._branch.refused(f"it can't be made here: {type(error).__name__}: {error}") from None
         finally:
             self._watch.leave()
-        check_key(shipment, self._branch, key)
+        self._branch.check_key(key)
         replica = TracedReplica if switch.is_on else Replica
-        self._replica = replica(modulator, Services(shipment.requires, self._call_service))
+        self._replica = replica(modulator, Services(self._shipment.requires, self._call_service))
         self._enqueue_one = self._replica.enqueue_one
         self._emitted = self._replica.emitted
 
@@ -178,24 +170,15 @@ class InlineHost(Host):
     # ---- working ----
 
     @override
-    def advance(self) -> None:
-        """Work on what waits; a thread that finds another one at work leaves it to that one."""
-        branch = self._branch
-        while self._has_work() and branch.mutex.acquire(blocking=False):
-            try:
-                self._work()
-            finally:
-                branch.mutex.release()
-
     def _has_work(self) -> bool:
         return bool(self._branch.pending or self._updates or self._due or self._unsent)
 
+    @override
     def _work(self) -> None:
         branch = self._branch
         while self._has_work() and not self._closed:
             self._send_unsent()
-            while self._updates:
-                self._updates.popleft()()
+            self._apply_updates()
             if self._due:
                 self._due = False
                 self._call(self._at_work.period, None)
@@ -303,11 +286,11 @@ class InlineHost(Host):
 
     @override
     def pump(self) -> None:
-        while self._at_work.waiting and self._branch.mutex.acquire(blocking=False):
+        while self._at_work.waiting and self._mutex.acquire(blocking=False):
             try:
                 self._work()
             finally:
-                self._branch.mutex.release()
+                self._mutex.release()
             if not self._branch.may_dequeue():
                 return
 
@@ -317,18 +300,12 @@ class InlineHost(Host):
         return len(self._at_work.waiting)
 
     @override
-    def quiesce(self, deadline: float | None) -> bool:
-        if not self._mutex.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
-            return False
-        try:
-            self._work()
-            if not self._closed:
-                self._call(self._at_work.flush, None)
-            while self.queues and self._at_work.waiting and not self._closed:
-                self._dequeue(len(self._at_work.waiting))
-        finally:
-            self._mutex.release()
-        return True
+    def _settle(self) -> None:
+        self._work()
+        if not self._closed:
+            self._call(self._at_work.flush, None)
+        while self.queues and self._at_work.waiting and not self._closed:
+            self._dequeue(len(self._at_work.waiting))
 
     def _period_due(self) -> None:
         self._due = True
@@ -344,17 +321,7 @@ class InlineHost(Host):
         for link in self._links:
             link.detach()
 
-    def update(self, update: Callable[[], None]) -> None:
-        """A shared object has changed: its copy here does so between two calls of the modulator."""
-        self._updates.append(update)
+    @override
+    def _update_soon(self) -> None:
         self.direct_room = 0
-        mutex = self._mutex
-        if mutex.acquire(blocking=False):
-            try:
-                while self._updates:
-                    self._updates.popleft()()
-            finally:
-                mutex.release()
-        if self._has_work():
-            # Not here: this may be the thread that reads the link.
-            self._endpoint.crew.submit(Job(self.advance))
+        super()._update_soon()

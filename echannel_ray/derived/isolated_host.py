@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -11,8 +12,8 @@ from typing_extensions import override
 
 from echannel_ray import errors
 from echannel_ray.core.kinds import token_of
-from echannel_ray.derived.branch import Branch, Chunk, Host
-from echannel_ray.derived.modulator_refusals import check_key, refused
+from echannel_ray.derived.branch import Branch, Chunk
+from echannel_ray.derived.host import Host
 from echannel_ray.endpoint.crew import Job
 from echannel_ray.formats import plain
 from echannel_ray.producers.local_source import NOTHING
@@ -54,11 +55,13 @@ class IsolatedHost(Host, SandboxOwner):
     def install(self) -> None:
         shipment = self._shipment
         branch = self._branch
-        for shared in self._shared:
-            shared.attach()
-        try:
-            self.sandbox = Sandbox(self, self._endpoint.warden, branch.sink.admission, shipment.name)
+        with contextlib.ExitStack() as undoing:
+            undoing.callback(self._detach)
+            for shared in self._shared:
+                shared.attach()
             try:
+                self.sandbox = Sandbox(self, self._endpoint.warden, branch.sink.admission, shipment.name)
+                undoing.callback(self.sandbox.close)
                 granted = {name: branch.sink.grants.grant(name) for name in shipment.requires}
                 installed = self.sandbox.install(
                     shipment.code,
@@ -67,16 +70,10 @@ class IsolatedHost(Host, SandboxOwner):
                     wants_key=shipment.key is not None,
                     timeout=_INSTALL_SECONDS,
                 )
-                check_key(shipment, branch, installed.key)
-            except BaseException:
-                self.sandbox.close()
-                raise
-        except (SandboxFailed, SandboxUnavailable) as error:
-            self._detach()
-            raise refused(shipment, branch, str(error)) from None
-        except BaseException:
-            self._detach()
-            raise
+            except (SandboxFailed, SandboxUnavailable) as error:
+                raise branch.refused(str(error)) from None
+            branch.check_key(installed.key)
+            undoing.pop_all()
         self.queues = installed.queues
         for shared in self._shared:
             shared.installed()
@@ -121,9 +118,13 @@ class IsolatedHost(Host, SandboxOwner):
         if self._offset:
             kinds, payloads = kinds[self._offset :], payloads[self._offset :]
             originals = originals and (originals[0][self._offset :], originals[1][self._offset :])
+        self.sandbox.submit(self._next_number(), kinds, payloads, originals)
+
+    def _next_number(self) -> int:
+        """The number of what the sandbox is asked next; it is busy with that."""
         self._busy = True
         self._number += 1
-        self.sandbox.submit(self._number, kinds, payloads, originals)
+        return self._number
 
     def _finish(self) -> None:
         """The batch is done with, in one way or another; under the mutex."""
@@ -140,9 +141,7 @@ class IsolatedHost(Host, SandboxOwner):
         if not self._busy and not self._closed and self._waiting:
             count = self._waiting if self._asked_to_flush else self._branch.may_dequeue()
             if count:
-                self._busy = True
-                self._number += 1
-                self.sandbox.dequeue(self._number, count)
+                self.sandbox.dequeue(self._next_number(), count)
         if not self._busy:
             self._calm.notify_all()
 
@@ -167,9 +166,7 @@ class IsolatedHost(Host, SandboxOwner):
                 return True
             self._asked_to_flush = True
             try:
-                self._busy = True
-                self._number += 1
-                self.sandbox.flush(self._number)
+                self.sandbox.flush(self._next_number())
                 return self._wait_until_calm(deadline)
             finally:
                 self._asked_to_flush = False
@@ -232,13 +229,16 @@ class IsolatedHost(Host, SandboxOwner):
                 return
             self.sandbox.restart()
             self._waiting = 0
-            left = sum(map(len, self._batch)) - at - 1
-            if self._batch and at >= 0 and left > 0:
-                self._offset = at + 1
-                self._send()
-            else:
-                self._finish()
-                self._go_on()
+            self._go_on_behind(at)
+
+    def _go_on_behind(self, at: int) -> None:
+        """Have the rest of the batch seen, behind the event at which it failed (-1: at none of these)."""
+        if 0 <= at < sum(map(len, self._batch)) - 1:
+            self._offset = at + 1
+            self._send()
+        else:
+            self._finish()
+            self._go_on()
 
     @override
     def ended(self, number: int, index: int, reason: str, overran: bool) -> None:
@@ -253,15 +253,9 @@ class IsolatedHost(Host, SandboxOwner):
             if overran:
                 branch.quarantine(reason)
             else:
-                event = self._event_at(self._offset + index if index >= 0 else -1)
-                if branch.failed(reason, event) and self._begin_anew():
-                    left = sum(map(len, self._batch)) - self._offset - index - 1
-                    if self._batch and index >= 0 and left > 0:
-                        self._offset += index + 1
-                        self._send()
-                    else:
-                        self._finish()
-                        self._go_on()
+                at = self._offset + index if index >= 0 else -1
+                if branch.failed(reason, self._event_at(at)) and self._begin_anew():
+                    self._go_on_behind(at)
                     return
             self._end()
 

@@ -21,6 +21,7 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -100,8 +101,6 @@ class Unknown(msgspec.Struct, frozen=True, array_like=True, tag=20):
 class Holder(Protocol):
     """Whoever has copies of a shared object, and is told of newer versions."""
 
-    __slots__ = ()
-
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
         """A newer version; `applied` is to be called when the copy has it, from any thread. It must not block."""
 
@@ -120,27 +119,23 @@ class Shared(Protocol):
         """Take in what a copy has published; what has been published then."""
 
 
+@dataclass(slots=True, eq=False)
 class _Secondary:
     """An endpoint with copies."""
 
-    __slots__ = ("acked", "endpoint", "is_asked", "node")
-
-    def __init__(self, node: int, endpoint: int) -> None:
-        self.node = node
-        self.endpoint = endpoint
-        self.acked = -1
-        self.is_asked = False
+    node: int
+    endpoint: int
+    acked: int = -1
+    is_asked: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _Announcement:
     """A version that somebody waits for these endpoints to have."""
 
-    __slots__ = ("done", "version", "waiting")
-
-    def __init__(self, version: int, waiting: set[int], done: Callable[[], None]) -> None:
-        self.version = version
-        self.waiting = waiting
-        self.done = done
+    version: int
+    waiting: set[int]
+    done: Callable[[], None]
 
 
 class Master:
@@ -275,31 +270,26 @@ class Attachment:
     def __init__(self, ref: SharedRef) -> None:
         self.ref = ref
         self.arriving = 0  # copies that wait for their first state
-        self._holders: list[Holder] = []
+        self.holders: list[Holder] = []
         self._newest: MasterState | UpdateCopies | None = None
         self._lock = threading.Lock()
-
-    @property
-    def is_used(self) -> bool:
-        """Whether there are copies, or soon will be."""
-        return bool(self._holders) or self.arriving > 0
 
     def add(self, holder: Holder, state: MasterState | None) -> MasterState | UpdateCopies | None:
         """Enter a copy: what it begins with. It is told of all that comes later."""
         with self._lock:
-            self._holders = [*self._holders, holder]  # never in place: see `tell`
+            self.holders = [*self.holders, holder]  # never in place: see `tell`
             return self._newer(state)
 
     def remove(self, holder: Holder) -> None:
         """Take out a copy."""
         with self._lock:
-            self._holders = [each for each in self._holders if each is not holder]
+            self.holders = [each for each in self.holders if each is not holder]
 
     def tell(self, state: MasterState | UpdateCopies, done: Callable[[], None], but: Holder | None = None) -> None:
         """Give a state to all copies; `done` when they have it."""
         with self._lock:
             self._newer(state)
-            holders = self._holders if but is None else [each for each in self._holders if each is not but]
+            holders = self.holders if but is None else [each for each in self.holders if each is not but]
         if not holders:
             done()
             return
@@ -332,20 +322,27 @@ class _Countdown:
             self._done()
 
 
-class CopyHolder(Holder):
-    """A `SharedObject` of this process that is a copy: told of updates while somebody else holds it."""
+class MasterLink(Holder):
+    """What joins a `SharedObject` of this process that is a copy to its master: the copy publishes and pulls by it, and
+    is told of updates while somebody else holds it.
+    """
 
-    __slots__ = ("__weakref__", "_copy")
+    def __init__(self, endpoint: ProcessEndpoint, ref: SharedRef) -> None:
+        self._sharing = endpoint.sharing
+        self.ref = ref
+        self.namespace = endpoint.namespace
+        self._copy: Callable[[], Any] = lambda: None
 
-    def __init__(self, sharing: Sharing, ref: SharedRef, copy: Any) -> None:
-        garbage = sharing.garbage
+    def lead_to(self, copy: Any) -> None:
+        """Tell this copy of updates, for as long as somebody holds it."""
+        garbage = self._sharing.garbage
         me = weakref.ref(self)
 
         def dropped(_: object) -> None:
             # Called by the garbage collector, in whatever any thread does: no lock may be taken here.
-            holder = me()
-            if holder is not None:
-                garbage.append((ref, holder))
+            link = me()
+            if link is not None:
+                garbage.append((link.ref, link))
 
         self._copy = weakref.ref(copy, dropped)
 
@@ -360,25 +357,15 @@ class CopyHolder(Holder):
         finally:
             applied()
 
-
-class MasterLink:
-    """The link of a copy to its master, by which it publishes and pulls."""
-
-    def __init__(self, endpoint: ProcessEndpoint, ref: SharedRef) -> None:
-        self._endpoint = endpoint
-        self.ref = ref
-        self.namespace = endpoint.namespace
-        self.holder: CopyHolder | None = None
-
     def publish(
         self, fields: dict[str, Any], expected_version: int | None, timeout: float | None = None
     ) -> tuple[int, dict[str, Any]]:
         """Have the master take these values; the version and fields that it has then."""
-        return self._endpoint.sharing.publish(self.ref, fields, expected_version, timeout, self.holder)
+        return self._sharing.publish(self.ref, fields, expected_version, timeout, self)
 
     def pull(self, timeout: float | None = None) -> tuple[int, dict[str, Any]]:
         """The newest version and fields of the master."""
-        return self._endpoint.sharing.pull(self.ref, timeout)
+        return self._sharing.pull(self.ref, timeout)
 
 
 class Sharing:
@@ -523,7 +510,7 @@ class Sharing:
             self.detach(*self.garbage.popleft())
 
     def _drop_unused(self, attachment: Attachment) -> None:
-        if not attachment.is_used:
+        if not attachment.holders and not attachment.arriving:
             self._attachments.pop(_key(attachment.ref), None)
 
     def _ask_soon(self, attachment: Attachment) -> None:
@@ -532,7 +519,7 @@ class Sharing:
         def answered(call: Call) -> None:
             if isinstance(call.answer, MasterState):
                 # Not here: this thread may be the one that reads the link.
-                self._endpoint.crew.submit(Job(attachment.tell, call.answer, _nothing))
+                self._endpoint.crew.submit(Job(attachment.tell, call.answer, lambda: None))
 
         self._endpoint.calls.begin(ref.node, ref.endpoint, Attach(ref.number), answered)
 
@@ -576,7 +563,3 @@ _APPLIED: Final = Applied()
 
 def _key(ref: SharedRef) -> _Key:
     return ref.node, ref.endpoint, ref.number
-
-
-def _nothing() -> None:
-    pass
