@@ -371,44 +371,38 @@ class Branch:
     def failed(self, description: str, event: Any) -> bool:
         """The modulator raised or died at an event. Whether it may be started again."""
         description = _sendable(description)
-        self.errors += 1
         self.strikes += 1
         shipment = self.derived.shipment
         left = self.sink.admission.max_restarts - self.strikes
         what = f"modulator {shipment.name} of producer {self.publisher.name} on channel {self.publisher.channel!r}"
         facts = {"channel": self.publisher.channel, "producer": self.publisher.name, "reason": description}
         if left >= 0:
+            self.errors += 1
             text = None if event is NOTHING else _shown(event)
             lost = f"the event ({text}) is lost to its consumers, and " if text is not None else ""
             again = f"it goes on from its first state, at most {left} times more"
             self.tell(errors.ModulatorFailed(f"{what} failed: {description}; {lost}{again}", event=text, **facts))
             return True
-        self._quarantine(description)
+        self.quarantine(description)
         return False
 
     def quarantine(self, reason: str) -> None:
-        """It has broken a limit: it is removed from this producer, and its consumers are told."""
-        self.errors += 1
-        self._quarantine(_sendable(reason))
-
-    def _quarantine(self, reason: str) -> None:
-        shipment = self.derived.shipment
-        self.remove(
-            errors.ModulatorQuarantined(
-                f"modulator {shipment.name} was removed from producer {self.publisher.name} of channel "
-                f"{self.publisher.channel!r}: {reason}; mend it, and call subscription.reset() to have events of this "
-                "producer again",
-                channel=self.publisher.channel,
-                producer=self.publisher.name,
-                modulator=shipment.name,
-                reason=reason,
-            )
+        """It has broken a limit: it is removed from this producer, and its consumers are told. Whatever waits for it is
+        let go.
+        """
+        reason = _sendable(reason)
+        publisher, name = self.publisher, self.derived.shipment.name
+        error = errors.ModulatorQuarantined(
+            f"modulator {name} was removed from producer {publisher.name} of channel {publisher.channel!r}: {reason}; "
+            "mend it, and call subscription.reset() to have events of this producer again",
+            channel=publisher.channel,
+            producer=publisher.name,
+            modulator=name,
+            reason=reason,
         )
-
-    def remove(self, error: errors.EChannelError) -> None:
-        """There is no modulator any more: whatever waits for it is let go, and consumers get nothing."""
         endpoint = self.endpoint
         with endpoint.lock:
+            self.errors += 1
             host, self.host = self.host, None
             self.error = error
             while self.pending:

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typing_extensions import override
 
@@ -21,9 +21,6 @@ from echannel_ray.sandbox.owner import SandboxFailed, SandboxOwner, SandboxUnava
 from echannel_ray.sandbox.process import Sandbox
 from echannel_ray.shared.copies import ALL_VERSIONS, CopyInSandbox
 
-if TYPE_CHECKING:
-    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
-
 _MAX_BATCH_EVENTS = 1000
 _MAX_BATCH_BYTES = 768 << 10
 _INSTALL_SECONDS = 30.0
@@ -34,7 +31,7 @@ class IsolatedHost(Host, SandboxOwner):
 
     def __init__(self, branch: Branch) -> None:
         self._branch = branch
-        self._endpoint: ProcessEndpoint = branch.endpoint
+        self._endpoint = branch.endpoint
         self._shipment = branch.derived.shipment
         self._shared = [
             CopyInSandbox(self, self._endpoint.sharing, index, ref) for index, ref in enumerate(self._shipment.shared)
@@ -287,10 +284,7 @@ class IsolatedHost(Host, SandboxOwner):
 
     @override
     def called(self, call: int, service: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._goes_away()
-        self._endpoint.crew.submit(
-            Job(self._answer, self.sandbox, call, self._call_service, service, method, args, kwargs)
-        )
+        self._serve(call, self._call_service, service, method, args, kwargs)
 
     def _call_service(self, service: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = self._branch.sink.grants.call(service, method, args, kwargs)
@@ -299,22 +293,19 @@ class IsolatedHost(Host, SandboxOwner):
 
     @override
     def shared_published(self, call: int, index: int, fields: dict[str, Any], expected_version: int | None) -> None:
-        self._goes_away()
-        publish = self._endpoint.sharing.publish
         ref = self._shipment.shared[index]
-        self._endpoint.crew.submit(Job(self._answer, self.sandbox, call, publish, ref, fields, expected_version))
+        self._serve(call, self._endpoint.sharing.publish, ref, fields, expected_version)
 
     @override
     def shared_pulled(self, call: int, index: int) -> None:
-        self._goes_away()
-        pull = self._endpoint.sharing.pull
-        self._endpoint.crew.submit(Job(self._answer, self.sandbox, call, pull, self._shipment.shared[index]))
+        self._serve(call, self._endpoint.sharing.pull, self._shipment.shared[index])
 
-    def _goes_away(self) -> None:
+    def _serve(self, call: int, function: Callable[..., Any], *arguments: Any) -> None:
         """The modulator waits for somebody who may wait for its copies of shared objects: see `InlineHost.away`."""
         self.is_away = True
         for shared in self._shared:
             shared.updated(ALL_VERSIONS)
+        self._endpoint.crew.submit(Job(self._answer, self.sandbox, call, function, *arguments))
 
     def _answer(self, sandbox: Sandbox, call: int, function: Callable[..., Any], *arguments: Any) -> None:
         """Answer who asked: there may be another sandbox by now, with calls of the same numbers."""

@@ -25,17 +25,17 @@ class Store:
 
     What a call has done when it returns survives the end of this process at any moment (not that of the machine:
     nothing waits for the disk). Files don't shrink: what was forgotten leaves room that is used again. Without a path
-    the log is in memory up to `cache_bytes`, spills to a temporary file beyond that, and is gone with the process.
+    the log is in memory up to 64 MiB, spills to a temporary file beyond that, and is gone with the process.
 
     Offsets count events, from 0: `first` is the oldest that is retained, `next` the next to come. `size_bytes` are of
     the log's data, `staged_bytes` of those that wait for a commit. `log` is random, made with the log and kept with it.
     What is in `on_append` is called after each append and commit, outside all locks.
     """
 
-    def __init__(self, path: str | None, bounds: LogBounds, cache_bytes: int = 64 << 20) -> None:
+    def __init__(self, path: str | None, bounds: LogBounds) -> None:
         self.on_append: list[Callable[[], None]] = []
         self._bounds = bounds
-        self._database = Database(path, cache_bytes)
+        self._database = Database(path)
         self._changed = threading.Condition()  # guards what follows; taken within the database's lock, never around it
         self._recent = RecentEntries(RECENT_BYTES)
         self.closed = False

@@ -59,9 +59,9 @@ class Holdings:
                     keeps.append(index)
         return keeps
 
-    def sweep(self, is_due: bool = False) -> list[int]:
-        """The handles of those that only this table refers to; they are forgotten."""
-        if not self._objects or not (is_due or len(self._objects) >= self._sweep_at):
+    def sweep(self) -> list[int]:
+        """The handles of those that only this table refers to, if a sweep is due; they are forgotten."""
+        if len(self._objects) < self._sweep_at:
             return []
         objects = list(self._objects.values())
         counts = references(objects)

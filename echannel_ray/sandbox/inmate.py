@@ -14,31 +14,11 @@ from echannel_ray.formats import plain
 from echannel_ray.modulation.modulator import Modulator, overrides
 from echannel_ray.modulation.replica import Replica
 from echannel_ray.modulation.services import Services
-from echannel_ray.sandbox import lockdown
+from echannel_ray.sandbox import lockdown, messages
 from echannel_ray.sandbox.area import AREA_BYTES, map_area, map_progress, read_apart
 from echannel_ray.sandbox.batch_reader import explain, read_batch
 from echannel_ray.sandbox.classes import Classes, CodeUnpickler
 from echannel_ray.sandbox.emissions import SCALARS, Data, Holdings, describe, encode
-from echannel_ray.sandbox.messages import (
-    MAX_CALL_BYTES,
-    MAX_PERIOD_SECONDS,
-    MAX_TEXT,
-    MIN_PERIOD_SECONDS,
-    Batch,
-    Dequeue,
-    Downward,
-    Flush,
-    Install,
-    InstallDone,
-    InstallFailed,
-    Outcome,
-    Ready,
-    Restart,
-    Start,
-    Unavailable,
-    Updated,
-    UpdateShared,
-)
 from echannel_ray.sandbox.port import Port
 from echannel_ray.sandbox.sandbox_calls import SandboxCalls, SandboxLink, text_of
 
@@ -47,16 +27,16 @@ def serve(descriptor: int, layers: list[str], memory_in_use: int) -> None:
     """Wait until somebody wants this sandbox, lock it down, and serve."""
     port = Port(descriptor)
     start = port.receive()
-    if not isinstance(start, Start):
+    if not isinstance(start, messages.Start):
         return
     area = map_area(port.descriptors.popleft())
     progress = map_progress(port.descriptors.popleft())
     try:
         layers += lockdown.lock(memory_in_use + AREA_BYTES + start.max_memory_bytes)
     except Exception as error:
-        port.send(Unavailable(text_of(error)))
+        port.send(messages.Unavailable(text_of(error)))
         return
-    port.send(Ready(layers))
+    port.send(messages.Ready(layers))
     Inmate(port, area, progress, start.max_memory_bytes).run()
 
 
@@ -74,7 +54,7 @@ class Inmate:
         self._given: set[int] = set()  # ids of the events of this batch
         self._shared: dict[int, tuple[int, dict[str, Any]]] = {}
         self._copies: dict[int, Any] = {}
-        self._installed: Install | None = None
+        self._installed: messages.Install | None = None
         self._replica: Replica | None = None
         self._period: float | None = None
         self._due = 0.0
@@ -93,23 +73,23 @@ class Inmate:
                 continue
             self._progress[1] = (self._progress[1] + 1) & 0xFFFFFFFF
 
-    def _perform(self, message: Downward) -> None:
-        if isinstance(message, Batch):
+    def _perform(self, message: messages.Downward) -> None:
+        if isinstance(message, messages.Batch):
             self._work_on(message)
-        elif isinstance(message, Dequeue):
+        elif isinstance(message, messages.Dequeue):
             self._dequeue(message)
-        elif isinstance(message, Flush):
+        elif isinstance(message, messages.Flush):
             self._attempt(message.number, lambda replica: replica.flush())
-        elif isinstance(message, UpdateShared):
+        elif isinstance(message, messages.UpdateShared):
             self._update(message)
-        elif isinstance(message, Install):
+        elif isinstance(message, messages.Install):
             self._install(message)
-        elif isinstance(message, Restart):
+        elif isinstance(message, messages.Restart):
             self._restart()
 
     # ---- installing ------------------------------------------------------------------------------------------------
 
-    def _install(self, message: Install) -> None:
+    def _install(self, message: messages.Install) -> None:
         self._installed = message
         self._shared = dict(enumerate((version, plain.decode(fields)) for version, fields in message.shared))
         try:
@@ -117,16 +97,17 @@ class Inmate:
             key = None
             if message.wants_key and overrides(modulator, "key"):
                 key = plain.canonical(modulator.key())
-                if len(key) > MAX_CALL_BYTES:
-                    raise ValueError(f"a key of {len(key):,} bytes: the limit is {MAX_CALL_BYTES:,}")
+                if len(key) > messages.MAX_CALL_BYTES:
+                    raise ValueError(f"a key of {len(key):,} bytes: the limit is {messages.MAX_CALL_BYTES:,}")
             assert self._replica is not None
             period = modulator.period_seconds
             if period is not None:
-                period = self._period = min(max(MIN_PERIOD_SECONDS, float(period)), MAX_PERIOD_SECONDS)
+                period = max(float(period), messages.MIN_PERIOD_SECONDS)
+                period = self._period = min(period, messages.MAX_PERIOD_SECONDS)
                 self._due = time.monotonic() + period
-            done = InstallDone(self._replica.queues, period, key)
+            done = messages.InstallDone(self._replica.queues, period, key)
         except BaseException as error:
-            self._port.send(InstallFailed(explain(error, self._max_memory_bytes)))
+            self._port.send(messages.InstallFailed(explain(error, self._max_memory_bytes)))
             return
         self._port.send(done)
 
@@ -163,7 +144,7 @@ class Inmate:
         except BaseException as error:
             self._port.send(self._failure(0, -1, [], error))
 
-    def _update(self, message: UpdateShared) -> None:
+    def _update(self, message: messages.UpdateShared) -> None:
         fields = plain.decode(message.fields)
         self._shared[message.index] = (message.version, fields)
         copy = self._copies.get(message.index)
@@ -172,7 +153,7 @@ class Inmate:
                 copy._echannel_update(message.version, fields)
         except BaseException as error:
             self._port.send(self._failure(0, -1, [], error))
-        self._port.send(Updated(message.index, message.version))
+        self._port.send(messages.Updated(message.index, message.version))
 
     # ---- working ---------------------------------------------------------------------------------------------------
 
@@ -190,7 +171,7 @@ class Inmate:
 
         return emit
 
-    def _work_on(self, batch: Batch) -> None:
+    def _work_on(self, batch: messages.Batch) -> None:
         replica = self._replica
         if replica is None:
             self._port.send(self._failure(batch.number, 0, [], RuntimeError("nothing is installed")))
@@ -232,7 +213,7 @@ class Inmate:
 
     def _describe(
         self, number: int, events: list[Any], replica: Replica, error: BaseException | None, index: int
-    ) -> Outcome:
+    ) -> messages.Outcome:
         if error is not None:
             outcome = self._failure(number, index, replica.take(), error, events)
         else:
@@ -260,7 +241,7 @@ class Inmate:
             outcome.drops = self._holdings.sweep()
         self._port.send(outcome)
 
-    def _dequeue(self, message: Dequeue) -> None:
+    def _dequeue(self, message: messages.Dequeue) -> None:
         def work(replica: Replica) -> None:
             taken: list[Any] = []
             try:
@@ -280,15 +261,17 @@ class Inmate:
         # Not `due + period`: what was late is not made up for.
         self._due = time.monotonic() + self._period
 
-    def _failure(self, number: int, index: int, emitted: list[Any], error: BaseException, events: Any = ()) -> Outcome:
+    def _failure(
+        self, number: int, index: int, emitted: list[Any], error: BaseException, events: Any = ()
+    ) -> messages.Outcome:
         """What was emitted before it failed, as far as that can be said."""
         try:
             outcome = describe(number, events, emitted, self._holdings)
         except BaseException:
-            outcome = Outcome(number, index, False, b"", [], [], b"", [], 0, None)
+            outcome = messages.Outcome(number, index, False, b"", [], [], b"", [], 0, None)
         if outcome.passed:  # those before the failure, not all of the batch
             outcome.passed = False
             outcome.picks = array.array("I", range(len(events))).tobytes()
         outcome.index = index
-        outcome.failure = explain(error, self._max_memory_bytes)[:MAX_TEXT]
+        outcome.failure = explain(error, self._max_memory_bytes)[: messages.MAX_TEXT]
         return outcome

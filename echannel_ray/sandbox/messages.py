@@ -181,10 +181,14 @@ class Updated(_Message, tag=28):
 
 
 Downward = Start | Install | Batch | Dequeue | Flush | Restart | UpdateShared | CallReturned | Refuse
+# What a sandbox asks for and waits, and how that is answered.
+Question = CallService | PublishShared | Pull
+Reply = CallReturned | Refuse
 Upward = Ready | Unavailable | InstallDone | InstallFailed | Outcome | CallService | PublishShared | Pull | Updated
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode_down: Final = msgspec.msgpack.Decoder(Downward).decode
+# Reads a message for a sandbox.
+read_down: Final = msgspec.msgpack.Decoder(Downward).decode
 
 
 def _refuse_extension(code: int, data: memoryview) -> Any:
@@ -198,11 +202,6 @@ def frame(message: _Message) -> bytes:
     """The message with its length, ready to be sent."""
     data = _encode(message)
     return _LENGTH.pack(len(data)) + data
-
-
-def read_down(data: bytes) -> Downward:
-    """A message for a sandbox."""
-    return _decode_down(data)  # type: ignore[no-any-return]
 
 
 def read_up(data: bytes) -> Upward:

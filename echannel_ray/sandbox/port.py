@@ -9,18 +9,7 @@ import socket
 from collections import deque
 from typing import Final
 
-from echannel_ray.sandbox.messages import (
-    CallReturned,
-    CallService,
-    Downward,
-    MessageAssembly,
-    PublishShared,
-    Pull,
-    Refuse,
-    Upward,
-    frame,
-    read_down,
-)
+from echannel_ray.sandbox import messages
 
 _MAX_READ: Final = 65536
 
@@ -33,17 +22,17 @@ class Port:
         self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
-        self._frames = MessageAssembly(1 << 32)
-        self._messages: deque[Downward] = deque()
+        self._frames = messages.MessageAssembly(1 << 32)
+        self._messages: deque[messages.Downward] = deque()
         self.descriptors: deque[int] = deque()
 
-    def send(self, message: Upward) -> None:
+    def send(self, message: messages.Upward) -> None:
         """Send the producer a message."""
-        view = memoryview(frame(message))
+        view = memoryview(messages.frame(message))
         while view:
             view = view[os.write(self._descriptor, view) :]
 
-    def receive(self, timeout: float | None = None) -> Downward | None:
+    def receive(self, timeout: float | None = None) -> messages.Downward | None:
         """The next message; None where none has come within this time."""
         if not self._messages and timeout is not None and not self._poll.poll(max(timeout, 0) * 1000):
             return None
@@ -51,12 +40,12 @@ class Port:
             self._read()
         return self._messages.popleft()
 
-    def ask(self, message: CallService | PublishShared | Pull) -> CallReturned | Refuse:
+    def ask(self, message: messages.Question) -> messages.Reply:
         """Send a message, and wait for its answer. What else comes has to wait."""
         self.send(message)
         while True:
             for at, each in enumerate(self._messages):
-                if isinstance(each, CallReturned | Refuse) and each.call == message.call:
+                if isinstance(each, messages.Reply) and each.call == message.call:
                     del self._messages[at]
                     return each
             self._read()
@@ -67,4 +56,4 @@ class Port:
             os._exit(0)  # the producer has closed it, or is gone
         for _, _, content in ancillary:
             self.descriptors.extend(array.array("i", content))
-        self._messages.extend(map(read_down, self._frames.feed(data)))
+        self._messages.extend(map(messages.read_down, self._frames.feed(data)))

@@ -8,40 +8,30 @@ from typing import Any
 
 from echannel_ray import errors
 from echannel_ray.formats import plain
-from echannel_ray.sandbox.messages import (
-    MAX_CALL_BYTES,
-    MAX_TEXT,
-    CallReturned,
-    CallService,
-    PublishShared,
-    Pull,
-    Refuse,
-)
+from echannel_ray.sandbox import messages
 from echannel_ray.sandbox.owner import ServiceFailed
-
-# Sends a message, and blocks until it is answered.
-Ask = Callable[[CallService | PublishShared | Pull], CallReturned | Refuse]
 
 
 class SandboxCalls:
     """The calls of one sandbox: it numbers them, and turns answers into values and errors."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Callable[[messages.Question], messages.Reply]) -> None:
+        """`ask` sends a message, and blocks until it is answered."""
         self._ask = ask
         self._numbers = itertools.count(1)
 
     def service(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of a service that was granted."""
-        return self.value(CallService(self.next_number(), name, method, pack([list(args), kwargs])))
+        return self.value(messages.CallService(self.next_number(), name, method, pack([list(args), kwargs])))
 
     def next_number(self) -> int:
         """The number of the call that is made next."""
         return next(self._numbers)
 
-    def value(self, message: CallService | PublishShared | Pull) -> Any:
+    def value(self, message: messages.Question) -> Any:
         """What a call returns; raises what it has raised."""
         answer = self._ask(message)
-        if isinstance(answer, CallReturned):
+        if isinstance(answer, messages.CallReturned):
             return plain.decode(answer.value)
         raise rebuild(answer)
 
@@ -56,24 +46,24 @@ class SandboxLink:
     def publish(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
         """Publish these fields; the new version, and all fields."""
         number = self._calls.next_number()
-        version, state = self._calls.value(PublishShared(number, self._index, pack(fields), expected_version))
+        version, state = self._calls.value(messages.PublishShared(number, self._index, pack(fields), expected_version))
         return version, state
 
     def pull(self) -> tuple[int, dict[str, Any]]:
         """The newest version, and its fields."""
-        version, state = self._calls.value(Pull(self._calls.next_number(), self._index))
+        version, state = self._calls.value(messages.Pull(self._calls.next_number(), self._index))
         return version, state
 
 
 def pack(value: Any) -> bytes:
     """What a call carries, as bytes; `NotPlain` where it is no plain data or too much."""
     data = plain.encode(value)
-    if len(data) > MAX_CALL_BYTES:
-        raise plain.NotPlain(f"a call of {len(data):,} bytes: the limit is {MAX_CALL_BYTES:,}")
+    if len(data) > messages.MAX_CALL_BYTES:
+        raise plain.NotPlain(f"a call of {len(data):,} bytes: the limit is {messages.MAX_CALL_BYTES:,}")
     return data
 
 
-def take_apart(call: int, error: BaseException) -> Refuse:
+def take_apart(call: int, error: BaseException) -> messages.Refuse:
     """An error of the producer's as a message."""
     facts = {}
     for name, fact in getattr(error, "facts", {}).items():
@@ -82,10 +72,10 @@ def take_apart(call: int, error: BaseException) -> Refuse:
         except plain.NotPlain:
             continue
         facts[name] = fact
-    return Refuse(call, type(error).__name__, text_of(error), plain.encode(facts))
+    return messages.Refuse(call, type(error).__name__, text_of(error), plain.encode(facts))
 
 
-def rebuild(refusal: Refuse) -> Exception:
+def rebuild(refusal: messages.Refuse) -> Exception:
     """The error again, where it is one of this library's; `ServiceFailed` for all others."""
     cls = getattr(errors, refusal.kind, None)
     if isinstance(cls, type) and issubclass(cls, errors.EChannelError):
@@ -101,4 +91,4 @@ def text_of(error: BaseException) -> str:
         text = str.__str__(str(error))
     except BaseException:
         text = "(its text can't be had)"
-    return text[:MAX_TEXT].encode("utf-8", "replace").decode()
+    return text[: messages.MAX_TEXT].encode("utf-8", "replace").decode()
