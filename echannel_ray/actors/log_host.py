@@ -22,7 +22,6 @@ from echannel_ray.endpoint.calls import Answer, Caller
 from echannel_ray.endpoint.crew import Job
 from echannel_ray.endpoint.definitions import open_channel
 from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
-from echannel_ray.logs.directory import directory_of
 from echannel_ray.logs.entries import LogBounds
 from echannel_ray.logs.store import Store
 from echannel_ray.options import DEFAULT_WINDOW_BYTES
@@ -30,8 +29,8 @@ from echannel_ray.producers.publisher import Publisher
 from echannel_ray.retained import log_calls
 from echannel_ray.retained.derived_feed import DerivedFeed
 from echannel_ray.retained.hosted_log import HostedLog
+from echannel_ray.retained.log_directory import directory_of, private_directory
 from echannel_ray.retained.log_server import LogServer
-from echannel_ray.retained.private_directory import private_directory
 from echannel_ray.transport.connection import Connection
 
 logger = logging.getLogger(__name__)

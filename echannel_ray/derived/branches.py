@@ -44,7 +44,7 @@ class Branches:
         self._by_key: dict[str, Branch] = {}  # parents before their children
         self._first: tuple[Branch, ...] = ()  # those that get what is published
         self.need_bytes = False
-        self._has_inline = self._has_isolated = False
+        self._tiers: frozenset[str] = frozenset()  # of those
         self._closing: list[Host] = []
 
     def __bool__(self) -> bool:
@@ -97,12 +97,12 @@ class Branches:
         """Whether events of this kind may come many at a time: inline modulators get objects, one by one, and so do
         isolated ones where events are typed.
         """
-        needs_objects = self._has_inline or (token_of(kind) and self._has_isolated)
+        needs_objects = "inline" in self._tiers or (token_of(kind) and "isolated" in self._tiers)
         return bool(self._by_key) and (kind == PLAIN or not needs_objects) and kind != BUFFERS
 
     def are_ecode(self) -> bool:
         """Whether only E-code gets what is published."""
-        return all(branch.derived.shipment.tier == "ecode" for branch in self._first)
+        return self._tiers <= {"ecode"}
 
     def only_inline(self) -> InlineHost | None:
         """The one modulator that gets what is published, if it may do so in the thread that publishes."""
@@ -231,9 +231,8 @@ class Branches:
             branch.children = tuple(children[branch.derived.key])
         self._first = tuple(children[self._publisher.derived])
         self._sink.has_branches = bool(self._by_key)
-        tiers = {branch.derived.shipment.tier for branch in self._first}
-        self._has_inline, self._has_isolated = "inline" in tiers, "isolated" in tiers
-        self.need_bytes = bool(tiers - {"inline"})
+        self._tiers = frozenset(branch.derived.shipment.tier for branch in self._first)
+        self.need_bytes = bool(self._tiers - {"inline"})
 
     # ---- consumers; under the endpoint's lock ----
 

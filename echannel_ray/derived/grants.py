@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partialmethod
 from typing import Any
 
 from echannel_ray.errors import ServiceNotGranted
@@ -100,18 +101,11 @@ class _Log:
     def __init__(self, info: Info) -> None:
         self._info = info
 
-    def debug(self, message: str) -> None:
-        self._write(logging.DEBUG, message)
-
-    def info(self, message: str) -> None:
-        self._write(logging.INFO, message)
-
-    def warning(self, message: str) -> None:
-        self._write(logging.WARNING, message)
-
-    def error(self, message: str) -> None:
-        self._write(logging.ERROR, message)
-
     def _write(self, level: int, message: str) -> None:
         # As an argument: a modulator's text is no format.
         _logger.log(level, "channel %r: %s", self._info.channel(), str(message)[:4096])
+
+    debug = partialmethod(_write, logging.DEBUG)
+    info = partialmethod(_write, logging.INFO)
+    warning = partialmethod(_write, logging.WARNING)
+    error = partialmethod(_write, logging.ERROR)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from echannel_ray.errors import Closed
-from echannel_ray.logs.turns import Turns
 
 PAGE_BYTES: Final = 32768
 TIMEOUT_SECONDS: Final = 10.0
@@ -37,6 +38,47 @@ CREATE TABLE ledger (write TEXT PRIMARY KEY, first INTEGER, next INTEGER, at REA
 CREATE TABLE marks (producer TEXT PRIMARY KEY, sequence INTEGER NOT NULL, touched REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE groups (name TEXT PRIMARY KEY, next INTEGER NOT NULL, hold_until REAL NOT NULL) WITHOUT ROWID;
 """
+
+
+class Turns:
+    """A lock that goes to who has waited longest.
+
+    A plain lock goes to who asks first when it is free, and that is who just gave it back: a thread that deletes
+    gigabytes piece by piece, or reads without a pause, kept others waiting for 70 to 260 ms with one.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._taken = False
+        self._waiting: deque[threading.Lock] = deque()
+
+    def __enter__(self) -> None:
+        with self._guard:
+            if not self._taken:
+                self._taken = True
+                return
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        try:
+            turn.acquire()
+        except BaseException:  # interrupted
+            with self._guard:
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
+                    raise
+            self._pass_on()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        with self._guard:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._taken = False
 
 
 class Database:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from echannel_ray.consumers.trouble import PECULIAR, undecodable
 from echannel_ray.core.kinds import BLOCK, PLAIN, RECORD, Block, typed
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.formats.packs import MalformedPack, PackBody
 from echannel_ray.formats.sealed_events import ORDINARY, Decoding
 from echannel_ray.logs.entries import FILE, Entry
 from echannel_ray.records.known import known
 from echannel_ray.records.sources import travelling_part
 from echannel_ray.schemas.schema import LAYOUT
-
-if TYPE_CHECKING:
-    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 _payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
 _raw_payloads: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from typing_extensions import override
@@ -26,14 +26,12 @@ from echannel_ray.core.deliveries import RELEASED
 from echannel_ray.core.messages import LogAddress, Membership
 from echannel_ray.endpoint.calls import Call, Nobody
 from echannel_ray.endpoint.crew import Job
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.errors import EChannelError, EventsMissing
 from echannel_ray.logs.entries import Entry
 from echannel_ray.logs.positions import Position
 from echannel_ray.retained import log_calls
 from echannel_ray.retained.entry_events import EntryPart, decoded, size_of, unfolded
-
-if TYPE_CHECKING:
-    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import contextlib
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from typing_extensions import override
 
@@ -29,12 +29,10 @@ from echannel_ray.endpoint.deadlines import deadline_of
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.producers.outlet import Encoded, joined
 from echannel_ray.producers.pending_deliveries import Failure, PendingDelivery
+from echannel_ray.producers.publisher import Publisher
 from echannel_ray.producers.sink import Sink
 from echannel_ray.retained import log_calls
 from echannel_ray.retained.backlog import Backlog, Sent
-
-if TYPE_CHECKING:
-    from echannel_ray.producers.publisher import Publisher
 
 logger = logging.getLogger(__name__)
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from echannel_ray import errors
 from echannel_ray.core.messages import GetMembership, LogAddress
 from echannel_ray.endpoint.calls import Nobody
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.retained import log_calls
-
-if TYPE_CHECKING:
-    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 # Where a log host is being restarted.
 _PATIENCE_SECONDS: Final = 30.0

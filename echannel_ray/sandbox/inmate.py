@@ -102,7 +102,7 @@ class Inmate:
             assert self._replica is not None
             period = modulator.period_seconds
             if period is not None:
-                period = max(float(period), messages.MIN_PERIOD_SECONDS)
+                period = max(messages.MIN_PERIOD_SECONDS, float(period))  # in this order: of NaN it makes the least
                 period = self._period = min(period, messages.MAX_PERIOD_SECONDS)
                 self._due = time.monotonic() + period
             done = messages.InstallDone(self._replica.queues, period, key)

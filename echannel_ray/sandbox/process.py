@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -21,9 +21,7 @@ from echannel_ray.sandbox.message_check import MessageCheck
 from echannel_ray.sandbox.meter import Meter, Task, max_install_seconds
 from echannel_ray.sandbox.owner import SandboxFailed, SandboxOwner, SandboxUnavailable
 from echannel_ray.sandbox.sandbox_calls import take_apart
-
-if TYPE_CHECKING:
-    from echannel_ray.sandbox.warden import Warden
+from echannel_ray.sandbox.warden import Warden
 
 _START_SECONDS: Final = 60.0  # on a busy machine, with much to import
 

@@ -53,8 +53,9 @@ def main() -> None:
     if "pid namespace" in layers and os.fork():
         # The child is the first process of the namespace: with it all of them end. This one only waits for it.
         control.close()
-        while True:
-            signal.pause() if _has_children() else os._exit(0)
+        with contextlib.suppress(ChildProcessError):  # raised when there are no more children, with SIGCHLD ignored
+            os.waitpid(-1, 0)
+        os._exit(0)
     lockdown.die_with_parent()
     try:
         _preload(settings["modules"])
@@ -62,14 +63,6 @@ def main() -> None:
         _serve(control, [layer for layer in layers if layer != "mount namespace"], has_empty_root)
     except Exception as error:
         control.send(UNAVAILABLE + f"{type(error).__name__}: {error}".encode(errors="replace")[:2000])
-
-
-def _has_children() -> bool:
-    try:
-        os.waitpid(-1, 0)  # with SIGCHLD ignored: returns when there are no more
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _preload(modules: list[str]) -> None:

@@ -307,8 +307,6 @@ class Attachment:
 class _Countdown:
     """Calls `done` when it has been called so often."""
 
-    __slots__ = ("_done", "_left", "_lock")
-
     def __init__(self, count: int, done: Callable[[], None]) -> None:
         self._left = count
         self._done = done
