@@ -84,7 +84,8 @@ class Chunk:
         if self.payloads is None or token_of(self.kind):
             # What stands for a record in a sandbox is the object: its class is looked up there.
             encoded = [encode(each) for each in self.as_objects()]
-            return bytes(each[0] for each in encoded), [_payload(*each) for each in encoded]
+            kinds = bytes(kind for kind, _, _ in encoded)
+            return kinds, [joined(payload) if kind == BUFFERS else payload for kind, payload, _ in encoded]
         payloads = [joined(each) for each in self.payloads] if self.kind == BUFFERS else self.payloads
         return bytes((self.kind,)) * self.count, payloads
 
@@ -456,10 +457,6 @@ def _chunks(objects: list[Any] | None, encoded: list[Any], emission: Emission | 
         of_objects = None if objects is None else objects[start : start + len(events)]
         start += len(events)
         yield Chunk(kind, [each[1] for each in events], of_objects, sum(each[2] for each in events), emission)
-
-
-def _payload(kind: int, payload: Any, size: int) -> Any:
-    return joined(payload) if kind == BUFFERS else payload
 
 
 def _size(payload: Any) -> int:

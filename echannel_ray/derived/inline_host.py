@@ -33,7 +33,7 @@ class InlineHost(HostInProcess):
 
     def __init__(self, branch: Branch) -> None:
         super().__init__(branch)
-        self._watch = Watch(branch.sink.admission.max_seconds_per_event, self._left)
+        self._watch = Watch(branch.sink.admission.max_seconds_per_event)
         self._records: EmittedRecords | None = None  # on a typed channel
         self._links = [CopyInProcess(self, self._endpoint.sharing, ref) for ref in self._shipment.shared]
         self._due = False  # its period
@@ -43,7 +43,7 @@ class InlineHost(HostInProcess):
         self._enqueue_one: Callable[[Any], None]
         self._emitted: list[Any]
         self._unsent: list[Encoded] = []  # what it emitted then: sent many at a time, and before all else
-        self._replica: Replica | None = None
+        self._replica: Replica
         self._timer: Any = None
 
     @override
@@ -61,18 +61,10 @@ class InlineHost(HostInProcess):
         except BaseException:
             self.close()
             raise
-        self.queues = self._at_work.queues
-        period = self._at_work.modulator.period_seconds
+        self.queues = self._replica.queues
+        period = self._replica.modulator.period_seconds
         if period is not None:
             self._timer = self._endpoint.timers.add(float(period), self._period_due)
-
-    @property
-    def _at_work(self) -> Replica:
-        assert self._replica is not None
-        return self._replica
-
-    def _left(self) -> int:
-        return self._replica.left() if self._replica is not None else 0
 
     def _begin(self) -> None:
         self._watch.enter()
@@ -86,6 +78,7 @@ class InlineHost(HostInProcess):
         self._branch.check_key(key)
         replica = TracedReplica if switch.is_on else Replica
         self._replica = replica(modulator, Services(self._shipment.requires, self._call_service))
+        self._watch.progress = self._replica.left
         self._enqueue_one = self._replica.enqueue_one
         self._emitted = self._replica.emitted
 
@@ -130,7 +123,7 @@ class InlineHost(HostInProcess):
                 self._enqueue_one(event)
             except BaseException as error:  # the modulator's own, or the watchdog's
                 watch.leave()
-                self._encode(self._at_work.take())
+                self._encode(self._replica.take())
                 self._send_unsent()
                 self._broken(BrokenAt(-1, error), event)
                 return True
@@ -138,7 +131,7 @@ class InlineHost(HostInProcess):
             if watch.fired:
                 watch.leave()
             if self._emitted:
-                self._encode(self._at_work.take())
+                self._encode(self._replica.take())
             return True
         finally:
             mutex.release()
@@ -181,7 +174,7 @@ class InlineHost(HostInProcess):
             self._apply_updates()
             if self._due:
                 self._due = False
-                self._call(self._at_work.period, None)
+                self._call(self._replica.period, None)
             with self._endpoint.lock:
                 branch.tell_dropped()
             try:
@@ -201,7 +194,7 @@ class InlineHost(HostInProcess):
         events = chunk.as_objects()
         if chunk.payloads is None and events:
             self._branch.savings.seen.look(events[0], self._branch.publisher.encode, time.monotonic())
-        replica = self._at_work
+        replica = self._replica
         while events and not self._closed:
             broken = self._call(replica.enqueue, chunk, events)
             if broken is None:
@@ -222,7 +215,7 @@ class InlineHost(HostInProcess):
         finally:
             watch.leave()
         event = arguments[0][broken.index] if broken is not None and arguments and broken.index >= 0 else NOTHING
-        emitted = self._at_work.take()
+        emitted = self._replica.take()
         try:
             self._emit(method, chunk, emitted)
         except errors.NotSerialisable:
@@ -240,7 +233,7 @@ class InlineHost(HostInProcess):
         return broken
 
     def _emit(self, method: Callable[..., Any], chunk: Chunk | None, emitted: list[Any]) -> None:
-        if emitted and method == self._at_work.period:
+        if emitted and method == self._replica.period:
             self._branch.emit_unasked(emitted, are_objects=True)
         elif emitted:
             self._branch.emit_objects(emitted, chunk.emission if chunk is not None else None)
@@ -263,7 +256,7 @@ class InlineHost(HostInProcess):
         """Send from the modulator's own queue, as far as there is room."""
         if not self.queues:
             return
-        replica = self._at_work
+        replica = self._replica
         while replica.waiting and not self._closed:
             count = self._branch.may_dequeue()
             if not count:
@@ -271,7 +264,7 @@ class InlineHost(HostInProcess):
             self._dequeue(count)
 
     def _dequeue(self, count: int) -> None:
-        replica = self._at_work
+        replica = self._replica
         self._watch.enter()
         try:
             taken = replica.dequeue(count)
@@ -286,7 +279,7 @@ class InlineHost(HostInProcess):
 
     @override
     def pump(self) -> None:
-        while self._at_work.waiting and self._mutex.acquire(blocking=False):
+        while self._replica.waiting and self._mutex.acquire(blocking=False):
             try:
                 self._work()
             finally:
@@ -297,15 +290,15 @@ class InlineHost(HostInProcess):
     @property
     @override
     def waiting(self) -> int:
-        return len(self._at_work.waiting)
+        return len(self._replica.waiting)
 
     @override
     def _settle(self) -> None:
         self._work()
         if not self._closed:
-            self._call(self._at_work.flush, None)
-        while self.queues and self._at_work.waiting and not self._closed:
-            self._dequeue(len(self._at_work.waiting))
+            self._call(self._replica.flush, None)
+        while self.queues and self._replica.waiting and not self._closed:
+            self._dequeue(len(self._replica.waiting))
 
     def _period_due(self) -> None:
         self._due = True

@@ -30,7 +30,7 @@ class Watch:
     """What the watchdog knows of one inline modulator; `enter` and `leave` surround each of its calls."""
 
     limit_seconds: float
-    progress: Callable[[], int]  # how many events are left of a batch
+    progress: Callable[[], int] = lambda: 0  # how many events are left of a batch
     thread: int = 0  # that is in the modulator
     calls: int = 0
     fired: bool = False

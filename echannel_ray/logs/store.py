@@ -44,9 +44,6 @@ class Store:
             if not rows.execute("SELECT 1 FROM log").fetchone():
                 rows.execute("INSERT INTO log VALUES (?, 0)", (secrets.token_hex(8),))
             self.log: str = rows.execute("SELECT name FROM log").fetchone()[0]
-            self.first: int
-            self.next: int
-            self.size_bytes: int
             self.first, self.next, self.size_bytes = entry_rows.extent(rows)
             self.staged_bytes, unswept = staging.left(rows)
         self._set_trim_at()

@@ -8,19 +8,23 @@ from __future__ import annotations
 import array
 import gc
 import time
-from typing import Any
+from typing import Any, Final
 
+import msgspec
+
+from echannel_ray.formats import events as formats
 from echannel_ray.formats import plain
 from echannel_ray.modulation.modulator import Modulator, overrides
 from echannel_ray.modulation.replica import Replica
 from echannel_ray.modulation.services import Services
 from echannel_ray.sandbox import lockdown, messages
 from echannel_ray.sandbox.area import AREA_BYTES, map_area, map_progress, read_apart
-from echannel_ray.sandbox.batch_reader import explain, read_batch
 from echannel_ray.sandbox.classes import Classes, CodeUnpickler
 from echannel_ray.sandbox.emissions import SCALARS, Data, Holdings, describe, encode
 from echannel_ray.sandbox.port import Port
 from echannel_ray.sandbox.sandbox_calls import SandboxCalls, SandboxLink, text_of
+
+_decode: Final = msgspec.msgpack.Decoder(tuple[bytes, list[Any]]).decode
 
 
 def serve(descriptor: int, layers: list[str], memory_in_use: int) -> None:
@@ -275,3 +279,40 @@ class Inmate:
         outcome.index = index
         outcome.failure = explain(error, self._max_memory_bytes)[: messages.MAX_TEXT]
         return outcome
+
+
+def read_batch(data: bytes | memoryview, events: list[Any]) -> tuple[bool, BaseException | None]:
+    """Fill `events`, up to the first that can't be decoded: whether all are scalars, and the error of that one."""
+    kinds, payloads = _decode(data)
+    if not kinds.strip(b"\0"):
+        events += payloads
+        return True, None
+    decode = formats.decode
+    add = events.append
+    try:
+        for kind, payload in zip(kinds, payloads, strict=True):
+            add(decode(kind, payload))
+    except BaseException as error:
+        return False, CannotDecode(error)
+    return False, None
+
+
+class CannotDecode(Exception):
+    """Stands for an event that this process can't make again (`.cause`)."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__("the event can't be decoded in the sandbox")
+        self.cause = cause
+
+
+def explain(error: BaseException, max_memory_bytes: int) -> str:
+    """What a consumer reads of an error in its modulator."""
+    if isinstance(error, CannotDecode):
+        return f"{text_of(error)}: {explain(error.cause, max_memory_bytes)}"
+    text = ": ".join(filter(None, (type(error).__name__, text_of(error))))
+    if isinstance(error, MemoryError):
+        text += f" (it needed more than max_memory_bytes, {round(max_memory_bytes / (1 << 20), 1):,g} MiB)"
+    if isinstance(error, ImportError | PermissionError):
+        name = getattr(error, "name", None) or "what it imports"
+        text += f" (a sandbox reaches no files; list {name} in the producer's Admission(modules=...) to have it there)"
+    return text
