@@ -50,11 +50,8 @@ class Outcomes:
         """The producer wants to know, as soon as all have."""
         delivered = self._delivered.get((producer, last))
         if delivered is None:  # a predecessor logged it, and knew who would have to answer
-            answer(
-                log_calls.DeliveryOutcomes(
-                    0, [("the log", "its keeper was restarted, and does not know who has handled it")]
-                )
-            )
+            failure = ("the log", "its keeper was restarted, and does not know who has handled it")
+            answer(log_calls.DeliveryOutcomes(0, [failure]))
             return
         delivered.asked = answer
         self._tell(delivered)

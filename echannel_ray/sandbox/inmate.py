@@ -202,9 +202,7 @@ class Inmate:
             finally:
                 progress[0] = 0
                 event = None
-                if replica.queues:
-                    replica.waiting.extend(replica.emitted)
-                    replica.emitted.clear()
+                replica.keep_emitted()
             outcome = self._describe(batch.number, events, replica, error, index)
         except BaseException as raised:  # such as a lack of memory
             replica.emitted.clear()

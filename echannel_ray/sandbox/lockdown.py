@@ -48,13 +48,12 @@ def die_with_parent() -> None:
 
 def enter_namespaces() -> list[str]:
     """Namespaces without network and without other processes (which begins with the next fork): those that worked."""
-    wanted = dict(_NAMESPACES)
-    everything = sum(wanted.values())
+    everything = sum(_NAMESPACES.values())
     if libc.unshare(everything) == 0:
-        return list(wanted)
+        return [*_NAMESPACES]
     if libc.unshare(everything | _CLONE_NEWUSER) == 0:
-        return ["user namespace", *wanted]
-    return [name for name, flag in wanted.items() if libc.unshare(flag) == 0]
+        return ["user namespace", *_NAMESPACES]
+    return [name for name, flag in _NAMESPACES.items() if libc.unshare(flag) == 0]
 
 
 def hide_files() -> bool:

@@ -58,11 +58,6 @@ class Nursery:
         self._reason = "the zygote ended"
         self.is_over = False
 
-    @property
-    def pid(self) -> int | None:
-        """The id of the zygote's process."""
-        return None if self._zygote is None else self._zygote.pid
-
     def fileno(self) -> int:
         """The descriptor of the control socket; -1 before it is there."""
         return -1 if self._control is None else self._control.fileno()

@@ -22,15 +22,12 @@ class SandboxCalls:
 
     def service(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of a service that was granted."""
-        return self.value(messages.CallService(self.next_number(), name, method, pack([list(args), kwargs])))
+        arguments = pack([list(args), kwargs])
+        return self.value(lambda call: messages.CallService(call, name, method, arguments))
 
-    def next_number(self) -> int:
-        """The number of the call that is made next."""
-        return next(self._numbers)
-
-    def value(self, message: messages.Question) -> Any:
-        """What a call returns; raises what it has raised."""
-        answer = self._ask(message)
+    def value(self, question: Callable[[int], messages.Question]) -> Any:
+        """What a call returns, which is asked for under a number; raises what it has raised."""
+        answer = self._ask(question(next(self._numbers)))
         if isinstance(answer, messages.CallReturned):
             return plain.decode(answer.value)
         raise rebuild(answer)
@@ -45,13 +42,15 @@ class SandboxLink:
 
     def publish(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
         """Publish these fields; the new version, and all fields."""
-        number = self._calls.next_number()
-        version, state = self._calls.value(messages.PublishShared(number, self._index, pack(fields), expected_version))
+        data = pack(fields)
+        version, state = self._calls.value(
+            lambda call: messages.PublishShared(call, self._index, data, expected_version)
+        )
         return version, state
 
     def pull(self) -> tuple[int, dict[str, Any]]:
         """The newest version, and its fields."""
-        version, state = self._calls.value(messages.Pull(self._calls.next_number(), self._index))
+        version, state = self._calls.value(lambda call: messages.Pull(call, self._index))
         return version, state
 
 

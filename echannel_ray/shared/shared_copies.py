@@ -155,11 +155,6 @@ class Master:
         """Raise where nobody can be told any more."""
         self._endpoint.check_usable()
 
-    @property
-    def copies(self) -> int:
-        """How many endpoints are known to have copies."""
-        return len(self._secondaries)
-
     def state(self) -> MasterState:
         """The version and fields that were published last."""
         return self._encode(*self.shared._echannel_state())

@@ -127,9 +127,9 @@ class Arena:
 
     def close(self) -> None:
         self.clear()
-        zygotes = [nursery.pid for nursery in self.warden._nurseries.values()]
+        zygotes = [nursery._zygote.pid for nursery in self.warden._nurseries.values() if nursery._zygote is not None]
         self.warden.close()
-        for pid in [*self.pids, *filter(None, zygotes)]:
+        for pid in [*self.pids, *zygotes]:
             wait_for_the_end_of(pid)
 
 

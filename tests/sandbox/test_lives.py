@@ -103,8 +103,7 @@ def test_a_killed_zygote_takes_its_sandboxes_along_and_the_next_start_makes_anot
     try:
         guests = [arena.guest(Passing()) for _ in range(3)]
         (nursery,) = arena.warden._nurseries.values()
-        assert nursery.pid is not None
-        os.kill(nursery.pid, signal.SIGKILL)
+        os.kill(nursery._zygote.pid, signal.SIGKILL)
         for guest in guests:
             assert guest.owner.next()[0] == "ended"
             wait_for_the_end_of(guest.pid)
@@ -127,7 +126,7 @@ def test_the_producer_takes_all_along_however_it_ends(end):
         f"""
         arena = Arena()
         guest = arena.guest(Passing())
-        print(guest.pid, *(nursery.pid for nursery in arena.warden._nurseries.values()), flush=True)
+        print(guest.pid, *(nursery._zygote.pid for nursery in arena.warden._nurseries.values()), flush=True)
         {end}
         """
     )
