@@ -388,9 +388,7 @@ class Branch:
         return False
 
     def quarantine(self, reason: str) -> None:
-        """It has broken a limit: it is removed from this producer, and its consumers are told. Whatever waits for it is
-        let go.
-        """
+        """It has broken a limit: remove it from this producer, tell its consumers, and let go whatever waits for it."""
         reason = _sendable(reason)
         publisher, name = self.publisher, self.derived.shipment.name
         error = errors.ModulatorQuarantined(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from echannel_ray.endpoint.crew import Job
+from echannel_ray.endpoint.deadlines import seconds_left
 
 if TYPE_CHECKING:
     from echannel_ray.derived.branch import Branch
@@ -80,7 +80,8 @@ class HostInProcess(Host):
 
     @override
     def quiesce(self, deadline: float | None) -> bool:
-        if not self._mutex.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
+        left = seconds_left(deadline)
+        if not self._mutex.acquire(timeout=-1 if left is None else left):
             return False
         try:
             self._settle()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from echannel_ray.core.kinds import token_of
 from echannel_ray.derived.branch import Branch, Chunk
 from echannel_ray.derived.host import Host
 from echannel_ray.endpoint.crew import Job
+from echannel_ray.endpoint.deadlines import seconds_left
 from echannel_ray.formats import plain
 from echannel_ray.producers.local_source import NOTHING
 from echannel_ray.sandbox.owner import SandboxFailed, SandboxOwner, SandboxUnavailable
@@ -170,12 +170,11 @@ class IsolatedHost(Host, SandboxOwner):
 
     def _wait_until_calm(self, deadline: float | None) -> bool:
         # The sandbox answers, or is ended for its limits: this comes to an end.
-        while not self._closed and (self._busy or self._branch.pending or (self._asked_to_flush and self._waiting)):
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return False
-            self._calm.wait(left)
-        return True
+        return self._calm.wait_for(self._is_calm, seconds_left(deadline))
+
+    def _is_calm(self) -> bool:
+        waits = self._branch.pending or (self._asked_to_flush and self._waiting)
+        return self._closed or not (self._busy or waits)
 
     @override
     def close(self) -> None:

@@ -45,9 +45,7 @@ class Slice(_ToLog, frozen=True, tag=21):
 
 
 class Await(_ToLog, frozen=True, tag=22):
-    """How the readers have handled the event that was delivered with this `last`. Answered, late, by
-    `DeliveryOutcomes`.
-    """
+    """How its readers have handled the event delivered with this `last`. Answered, late, by `DeliveryOutcomes`."""
 
     producer: str
     last: int

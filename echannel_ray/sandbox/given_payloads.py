@@ -27,9 +27,7 @@ class GivenPayloads:
     def resolve(
         self, outcome: Outcome, kinds: Sequence[int], payloads: Sequence[Any]
     ) -> tuple[list[tuple[int, Any]], bool]:
-        """The outputs, and whether some are missing since they were held too long; `Violation` where it makes no
-        sense.
-        """
+        """The outputs, and whether some are missing that were held too long; `Violation` where it makes no sense."""
         missing = False
         if outcome.passed:
             outputs = list(zip(kinds, payloads, strict=True))

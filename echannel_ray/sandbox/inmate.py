@@ -21,8 +21,8 @@ from echannel_ray.sandbox import lockdown, messages
 from echannel_ray.sandbox.area import AREA_BYTES, map_area, map_progress, read_apart
 from echannel_ray.sandbox.classes import Classes, CodeUnpickler
 from echannel_ray.sandbox.emissions import SCALARS, Data, Holdings, describe, encode
-from echannel_ray.sandbox.port import Port
-from echannel_ray.sandbox.sandbox_calls import SandboxCalls, SandboxLink, text_of
+from echannel_ray.sandbox.port import Port, SandboxLink
+from echannel_ray.sandbox.sandbox_calls import text_of
 
 _decode: Final = msgspec.msgpack.Decoder(tuple[bytes, list[Any]]).decode
 
@@ -53,7 +53,6 @@ class Inmate:
         self._progress = progress  # [the item that was begun last, what was done besides]
         self._max_memory_bytes = max_memory_bytes
         self._classes = Classes()
-        self._calls = SandboxCalls(port.ask)
         self._holdings = Holdings()
         self._given: set[int] = set()  # ids of the events of this batch
         self._shared: dict[int, tuple[int, dict[str, Any]]] = {}
@@ -130,7 +129,7 @@ class Inmate:
         self._classes.plant(unpickler.made)
         if not isinstance(modulator, Modulator):
             raise TypeError(f"what was shipped is no modulator, but a {type(modulator).__qualname__}")
-        replica = Replica(modulator, Services(self._installed.services, self._calls.service))
+        replica = Replica(modulator, Services(self._installed.services, self._port.call_service))
         if not replica.queues:
             modulator.emit = self._emitter(replica.emitted)  # type: ignore[method-assign]
         self._replica = replica
@@ -139,7 +138,7 @@ class Inmate:
     def _copy(self, index: int, cls: Any) -> Any:
         if index not in self._copies:
             version, fields = self._shared[index]
-            self._copies[index] = cls._echannel_copy(version, fields, SandboxLink(self._calls, index))
+            self._copies[index] = cls._echannel_copy(version, fields, SandboxLink(self._port, index))
         return self._copies[index]
 
     def _restart(self) -> None:

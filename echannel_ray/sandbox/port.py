@@ -1,15 +1,19 @@
-"""A sandbox's end of its socket."""
+"""A sandbox's end of its socket, and what its modulator asks there: services, and the masters of shared objects."""
 
 from __future__ import annotations
 
 import array
+import itertools
 import os
 import select
 import socket
 from collections import deque
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
+from echannel_ray.formats import plain
 from echannel_ray.sandbox import messages
+from echannel_ray.sandbox.sandbox_calls import pack, rebuild
 
 _MAX_READ: Final = 65536
 
@@ -24,6 +28,7 @@ class Port:
         self._poll.register(descriptor, select.POLLIN)
         self._frames = messages.MessageAssembly(1 << 32)
         self._messages: deque[messages.Downward] = deque()
+        self._calls = itertools.count(1)
         self.descriptors: deque[int] = deque()
 
     def send(self, message: messages.Upward) -> None:
@@ -40,14 +45,22 @@ class Port:
             self._read()
         return self._messages.popleft()
 
-    def ask(self, message: messages.Question) -> messages.Reply:
-        """Send a message, and wait for its answer. What else comes has to wait."""
+    def call_service(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a method of a service that was granted."""
+        arguments = pack([list(args), kwargs])
+        return self.call(lambda call: messages.CallService(call, name, method, arguments))
+
+    def call(self, question: Callable[[int], messages.Question]) -> Any:
+        """What a call returns, which is asked for under a number; raises what it has raised. What else comes waits."""
+        message = question(next(self._calls))
         self.send(message)
         while True:
             for at, each in enumerate(self._messages):
                 if isinstance(each, messages.Reply) and each.call == message.call:
                     del self._messages[at]
-                    return each
+                    if isinstance(each, messages.Refuse):
+                        raise rebuild(each)
+                    return plain.decode(each.value)
             self._read()
 
     def _read(self) -> None:
@@ -57,3 +70,22 @@ class Port:
         for _, _, content in ancillary:
             self.descriptors.extend(array.array("i", content))
         self._messages.extend(map(messages.read_down, self._frames.feed(data)))
+
+
+class SandboxLink:
+    """The link of a shared object's copy in a sandbox to its master."""
+
+    def __init__(self, port: Port, index: int) -> None:
+        self._port = port
+        self._index = index
+
+    def publish(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
+        """Publish these fields; the new version, and all fields."""
+        data = pack(fields)
+        version, state = self._port.call(lambda call: messages.PublishShared(call, self._index, data, expected_version))
+        return version, state
+
+    def pull(self) -> tuple[int, dict[str, Any]]:
+        """The newest version, and its fields."""
+        version, state = self._port.call(lambda call: messages.Pull(call, self._index))
+        return version, state
