@@ -151,7 +151,7 @@ class SharedObject(BaseModel):
             return self._echannel_publish_copy(expected_version, timeout)
         with state.lock:
             if state.master is not None:
-                state.master.check_usable()
+                state.master.endpoint.check_usable()
             if expected_version is not None and expected_version != state.version:
                 raise _stale(expected_version, state.version)
             changed = self._echannel_changed()

@@ -58,11 +58,8 @@ def identity_of(code: bytes, key: bytes | None, masters: Sequence[tuple[int, ...
     except ModulatorRefused:
         raise
     except Exception as error:  # of reading what anybody may have made
-        raise _refused(f"what was shipped can't be read: {error}") from None
-
-
-def _refused(reason: str) -> ModulatorRefused:
-    return ModulatorRefused(f"this modulator was refused: {reason}", reason=reason)
+        reason = f"what was shipped can't be read: {error}"
+        raise ModulatorRefused(f"this modulator was refused: {reason}", reason=reason) from None
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ _UNASKED: Final = 16  # how often `period` may answer before its time counts
 
 _log = logging.getLogger(__name__)
 
-Granted = Mapping[str, frozenset[str] | None]  # the methods of each service; None: all public ones
+Granted = Mapping[str, frozenset[str]]  # the methods of each service that may be called
 
 
 class MessageCheck:
@@ -143,7 +143,7 @@ class MessageCheck:
         args, kwargs = arguments
         if not all(type(name) is str for name in kwargs):
             raise messages.Violation("arguments that are none")
-        if message.method.startswith("_") or (methods is not None and message.method not in methods):
+        if message.method.startswith("_") or message.method not in methods:
             self._refuse(message.call, AttributeError(f"{message.service} has no public method {message.method!r}"))
         elif self.installed is None:
             self._refuse(message.call, RuntimeError("services can be called once the modulator is installed"))

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +17,7 @@ from echannel_ray.modulation.admission import Admission
 from echannel_ray.sandbox import messages
 from echannel_ray.sandbox.area import AREA_BYTES, Area, ProgressPage, sealed_copy
 from echannel_ray.sandbox.line import SandboxLine
-from echannel_ray.sandbox.message_check import MessageCheck
+from echannel_ray.sandbox.message_check import Granted, MessageCheck
 from echannel_ray.sandbox.meter import Meter, Task, max_install_seconds
 from echannel_ray.sandbox.owner import SandboxFailed, SandboxOwner, SandboxUnavailable
 from echannel_ray.sandbox.sandbox_calls import take_apart
@@ -52,7 +52,7 @@ class Sandbox:
         spare = warden.take(limits.modules, _START_SECONDS)
         self._process = spare.process
         self.pid = spare.pid
-        self._line = SandboxLine(spare.socket, lambda wanted: warden.want_room(self, wanted))
+        self.line = SandboxLine(spare.socket, lambda wanted: warden.want_room(self, wanted))
         self._meter = Meter(self.pid, limits, self._progress)
         self._begin(Task(0, 1, _START_SECONDS))
         warden.watch(self)
@@ -72,22 +72,20 @@ class Sandbox:
     def install(
         self,
         code: bytes,
-        services: Iterable[str],
+        services: Granted,
         shared: Sequence[tuple[int, dict[str, Any]]],
         wants_key: bool,
-        timeout: float | None = None,
+        timeout: float,
     ) -> messages.InstallDone:
         """Have it unpickle `code`, a pair of class and modulator. Blocks; `SandboxFailed` says why that was impossible.
 
-        `services` are the names that it may call; as a mapping, with the methods that it may. `shared` are version and
-        fields of the shared objects, by index. Not for the warden's thread.
+        `shared` are version and fields of the shared objects, by index. Not for the warden's thread.
         """
-        granted = dict(services) if isinstance(services, Mapping) else dict.fromkeys(services)
         encoded = [(version, plain.encode(fields)) for version, fields in shared]
-        self._message_check.expect(granted, len(shared))
+        self._message_check.expect(services, len(shared))
         self._begin(Task(0, 1, max_install_seconds(self.limits)))
-        self._send(messages.Install(code, list(granted), encoded, wants_key))
-        reply = self._wait(_START_SECONDS if timeout is None else timeout)
+        self._send(messages.Install(code, [*services], encoded, wants_key))
+        reply = self._wait(timeout)
         self._warden.refill(self.limits.modules)
         if isinstance(reply, messages.InstallDone):
             return reply
@@ -170,12 +168,12 @@ class Sandbox:
 
     def fileno(self) -> int:
         """The descriptor of the socket."""
-        return self._line.fileno()
+        return self.line.fileno()
 
     def on_readable(self) -> None:
         """Read what the sandbox has sent."""
         try:
-            for message in self._line.read():
+            for message in self.line.read():
                 if self._is_over:
                     return
                 if isinstance(message, messages.Outcome):
@@ -188,10 +186,6 @@ class Sandbox:
             self.end(f"it broke the protocol: {violation}", False)
         except EOFError as end:
             self.end(str(end), False)
-
-    def on_writable(self) -> None:
-        """Send what could not be sent at once."""
-        self._line.on_writable()
 
     def look(self, now: float) -> None:
         """End it where it does not keep its limits."""
@@ -211,7 +205,7 @@ class Sandbox:
     def abandon(self) -> None:
         """Close what was inherited, in the child of a fork, and leave the process to the parent."""
         self._is_over = True
-        self._line.abandon()
+        self.line.abandon()
         os.close(self._process)
 
     # ---- its life --------------------------------------------------------------------------------------------------
@@ -230,7 +224,7 @@ class Sandbox:
 
     def _send(self, message: messages.Downward, descriptors: Sequence[int] = ()) -> None:
         try:
-            self._line.send(message, descriptors)
+            self.line.send(message, descriptors)
         except BufferError as error:
             reason = str(error)
             self._warden.post(lambda: self.end(reason, True))
@@ -254,7 +248,7 @@ class Sandbox:
         except ProcessLookupError:
             pass  # it had ended
         self._warden.unwatch(self)
-        self._line.close()
+        self.line.close()
         os.close(self._process)
         self._area.close()
         self._progress.close()

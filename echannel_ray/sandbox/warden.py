@@ -162,7 +162,7 @@ class Warden:
             if events & _READ:
                 self._guard(sandbox.on_readable)
             if events & select.EPOLLOUT:
-                self._guard(sandbox.on_writable)
+                self._guard(sandbox.line.on_writable)
             return
         for nursery in list(self._nurseries.values()):
             if nursery.fileno() == descriptor:

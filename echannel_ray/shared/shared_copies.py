@@ -142,7 +142,7 @@ class Master:
     """A shared object of this process that others may have copies of; the endpoint keeps it alive."""
 
     def __init__(self, endpoint: ProcessEndpoint, number: int, shared: Shared) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self.ref = SharedRef(endpoint.node, endpoint.id, number)
         self.namespace = endpoint.namespace
         self.shared = shared
@@ -150,10 +150,6 @@ class Master:
         self._announcements: list[_Announcement] = []
         self._encoded: MasterState | None = None
         self._lock = threading.Lock()
-
-    def check_usable(self) -> None:
-        """Raise where nobody can be told any more."""
-        self._endpoint.check_usable()
 
     def state(self) -> MasterState:
         """The version and fields that were published last."""
@@ -189,12 +185,12 @@ class Master:
         deadline = deadline_of(timeout)
         waiter = Waiter()
         self.announce(version, waiter.set)
-        if not waiter.done and not self._endpoint.crew.wait(waiter, deadline):
+        if not waiter.done and not self.endpoint.crew.wait(waiter, deadline):
             raise TimeoutError(
                 f"version {version} is published, but not all copies have it after {timeout} s: they get it when they "
                 "can"
             )
-        self._endpoint.check_usable()
+        self.endpoint.check_usable()
 
     def announce(self, version: int, done: Callable[[], None], publisher: int = 0) -> None:
         """Tell all copies, but those at the endpoint that published it; `done` must not block."""
@@ -219,7 +215,7 @@ class Master:
         state = self.state()
         message = UpdateCopies(self.ref.number, state.version, state.fields)
         try:
-            self._endpoint.calls.begin(
+            self.endpoint.calls.begin(
                 secondary.node, secondary.endpoint, message, partial(self._updated, secondary, state.version)
             )
         except errors.EChannelError:  # this process has left: who waits is told why
@@ -238,7 +234,7 @@ class Master:
             each.done()
         if secondary.is_asked:
             # Not here: it takes the object's lock, and this thread reads the link.
-            self._endpoint.crew.submit(Job(self._update, secondary))
+            self.endpoint.crew.submit(Job(self._update, secondary))
 
     def _forget(self, secondary: _Secondary) -> None:
         with self._lock:

@@ -63,8 +63,8 @@ class Guest:
         self.pid = self.sandbox.pid
         self._number = 0
 
-    def install(self, modulator: Modulator, services: Any = (), shared: Any = (), wants_key: bool = False) -> Any:
-        return self.sandbox.install(ship(modulator), services, shared, wants_key, PATIENCE_SECONDS)
+    def install(self, modulator: Modulator, services: Any = None, shared: Any = (), wants_key: bool = False) -> Any:
+        return self.sandbox.install(ship(modulator), services or {}, shared, wants_key, PATIENCE_SECONDS)
 
     def send(self, batch: Sequence[Any]) -> int:
         kinds, payloads, _ = zip(*map(events.encode, batch), strict=True)

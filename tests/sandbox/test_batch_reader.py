@@ -198,7 +198,7 @@ def test_imports_after_the_lockdown_say_what_to_do(arena):
 def test_installing_what_can_not_be_made_says_why(arena):
     guest = arena.guest()
     with pytest.raises(SandboxFailed, match="wave"):
-        guest.sandbox.install(b"cwave\nWave_read\n.", (), (), False, 10)
+        guest.sandbox.install(b"cwave\nWave_read\n.", {}, (), False, 10)
 
 
 def test_keys_are_canonical(arena):

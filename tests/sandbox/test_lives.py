@@ -219,7 +219,7 @@ def test_an_unknown_machine_has_no_list(monkeypatch):
 def test_installing_twice_in_time_is_impossible(arena):
     guest = arena.guest()
     with pytest.raises(SandboxFailed):
-        guest.sandbox.install(b"garbage", (), (), False, 60)
+        guest.sandbox.install(b"garbage", {}, (), False, 60)
 
 
 def test_canonical_bytes_do_not_depend_on_order():
