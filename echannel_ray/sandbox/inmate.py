@@ -182,7 +182,7 @@ class Inmate:
         events: list[Any] = []
         index = -1
         try:
-            if batch.apart:
+            if batch.size > AREA_BYTES:
                 data: bytes | memoryview = read_apart(self._port.descriptors.popleft(), batch.size)
             else:
                 data = self._area[: batch.size]

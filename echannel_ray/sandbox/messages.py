@@ -51,11 +51,10 @@ class Install(_Message, tag=1):
 
 
 class Batch(_Message, tag=2):
-    """So many bytes with so many events are in the area, or in one that comes with this message."""
+    """So many bytes of events are in the area, or, where that is too small, in one that comes with this message."""
 
     number: int
     size: int
-    apart: bool
 
 
 class Dequeue(_Message, tag=3):

@@ -112,10 +112,10 @@ class Sandbox:
             Task(number, max(len(payloads), 1), self.limits.max_seconds_per_event, originals or (kinds, payloads), True)
         )
         if len(data) > AREA_BYTES:
-            self._send(messages.Batch(number, len(data), True), [sealed_copy(data)])
+            self._send(messages.Batch(number, len(data)), [sealed_copy(data)])
         else:
             self._area.write(data)
-            self._send(messages.Batch(number, len(data), False))
+            self._send(messages.Batch(number, len(data)))
 
     def dequeue(self, number: int, count: int) -> None:
         """The transport can take so many of what waits there; `emitted` follows, as for a batch."""
