@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -89,10 +89,10 @@ class Chunk:
         payloads = [joined(each) for each in self.payloads] if self.kind == BUFFERS else self.payloads
         return bytes((self.kind,)) * self.count, payloads
 
-    def originals(self) -> tuple[list[int], list[Any]] | None:
-        """Where `as_payloads` is not what goes out if an event passes: the kinds and bytes that do."""
+    def originals(self) -> tuple[Sequence[int], list[Any]]:
+        """The kinds and bytes that go out for those of the events that pass."""
         if not token_of(self.kind) or self.payloads is None:
-            return None
+            return self.as_payloads()
         if wire_kind(self.kind) != BLOCK:
             return [self.kind] * self.count, self.payloads
         records = [*split(self.kind, self.payloads[0], self.count)]

@@ -13,7 +13,6 @@ from echannel_ray.derived.host import HostInProcess
 from echannel_ray.endpoint.record_codec import RecordEncoder, objects_of, open_more
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.producers.local_source import NOTHING
-from echannel_ray.producers.outlet import joined
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.compiler import quick_switches
 from echannel_ray.programs.engine import Engine, Trapped
@@ -340,7 +339,4 @@ def _originals(chunk: Chunk) -> list[tuple[int, Any]] | None:
     """What goes out for the events that pass, where they came as bytes."""
     if chunk.payloads is None:
         return None
-    found = chunk.originals()
-    if found is not None:
-        return [*zip(*found, strict=True)]
-    return [(chunk.kind, joined(payload)) for payload in chunk.payloads]
+    return [*zip(*chunk.originals(), strict=True)]

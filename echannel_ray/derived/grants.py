@@ -27,12 +27,9 @@ class Grants:
     ) -> None:
         self._info = info
         self._delegate = delegate
-        self._handles: dict[str, tuple[Any, frozenset[str]]] = {
-            service_name(Clock): (time, public_methods(Clock)),
-            service_name(Logger): (_Log(info), public_methods(Logger)),
-            service_name(ProducerInfo): (info, public_methods(ProducerInfo)),
-        }
-        for service, handle in (services or {}).items():
+        self._handles: dict[str, tuple[Any, frozenset[str]]] = {}
+        offered: dict[Any, Any] = {Clock: time, Logger: _Log(info), ProducerInfo: info, **(services or {})}
+        for service, handle in offered.items():
             methods = public_methods(service if isinstance(service, type) else handle)
             self._handles[service_name(service)] = (handle, methods)
 

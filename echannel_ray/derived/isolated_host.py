@@ -329,7 +329,7 @@ def _originals(chunks: list[Chunk]) -> tuple[list[int], list[Any]] | None:
     kinds: list[int] = []
     payloads: list[Any] = []
     for chunk in chunks:
-        chunk_kinds, more = chunk.originals() or chunk.as_payloads()
+        chunk_kinds, more = chunk.originals()
         kinds += chunk_kinds
         payloads += more
     return kinds, payloads

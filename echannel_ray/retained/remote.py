@@ -42,7 +42,10 @@ class RemoteLogs:
         while True:
             address = next((each for each in self.addresses() if each.log == log), None)
             if address is not None:
-                answer = self._answer(address, question)
+                try:
+                    answer = self._endpoint.calls.call(address.node, address.endpoint, question, _PATIENCE_SECONDS)
+                except (Nobody, TimeoutError):
+                    answer = None
                 if isinstance(answer, log_calls.Gone):
                     raise Missing(log, start, answer.first)
                 if isinstance(answer, log_calls.Unlogged):
@@ -51,12 +54,6 @@ class RemoteLogs:
                     return answer
             if time.monotonic() > deadline or self._closing.wait(_PAUSE_SECONDS):
                 raise Missing(log, start, None)
-
-    def _answer(self, address: LogAddress, question: Any) -> Any:
-        try:
-            return self._endpoint.calls.call(address.node, address.endpoint, question, _PATIENCE_SECONDS)
-        except (Nobody, TimeoutError):
-            return None
 
     def extent(self, log: str) -> tuple[int, int]:
         """The offsets of its first event and behind its last one."""
