@@ -228,8 +228,7 @@ class Master:
         with self._lock:
             secondary.acked = max(secondary.acked, version)
             finished = self._take_finished(secondary.endpoint, secondary.acked)
-            announced = self._announcements
-            secondary.is_asked = bool(announced) and any(secondary.endpoint in each.waiting for each in announced)
+            secondary.is_asked = any(secondary.endpoint in each.waiting for each in self._announcements)
         for each in finished:
             each.done()
         if secondary.is_asked:
@@ -284,31 +283,20 @@ class Attachment:
         if not holders:
             done()
             return
-        countdown = done if len(holders) == 1 else _Countdown(len(holders), done)
+        numbers = itertools.count(1)
+
+        def applied() -> None:
+            if next(numbers) == len(holders):
+                done()
+
         for holder in holders:
             # Each gets values of its own: what is mutable must not be shared between them.
-            holder.shared_changed(state.version, plain.decode(state.fields), countdown)
+            holder.shared_changed(state.version, plain.decode(state.fields), applied)
 
     def _newer(self, state: MasterState | UpdateCopies | None) -> MasterState | UpdateCopies | None:
         if self._newest is None or (state is not None and state.version > self._newest.version):
             self._newest = state
         return self._newest
-
-
-class _Countdown:
-    """Calls `done` when it has been called so often."""
-
-    def __init__(self, count: int, done: Callable[[], None]) -> None:
-        self._left = count
-        self._done = done
-        self._lock = threading.Lock()
-
-    def __call__(self) -> None:
-        with self._lock:
-            self._left -= 1
-            is_last = not self._left
-        if is_last:
-            self._done()
 
 
 class MasterLink(Holder):
