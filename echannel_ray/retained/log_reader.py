@@ -210,9 +210,12 @@ class LogReader(Supply):
             # On the thread that reads the link, so not here: what follows takes locks and calls.
             self._endpoint.crew.submit(Job(self._answered, cursor, attempt, call, then))
 
+        self._begin_call(cursor, message, answered, **how)
+
+    def _begin_call(self, cursor: LogCursor, message: Any, then: Callable[[Call], None], **how: float) -> None:
+        address = cursor.address
         try:
-            address = cursor.address
-            self._endpoint.calls.begin(address.node, address.endpoint, message, answered, **how)
+            self._endpoint.calls.begin(address.node, address.endpoint, message, then, **how)
         except EChannelError as error:
             logger.debug("reading channel %r: %s", self._inbox.channel, error)  # this process leaves
 
@@ -396,10 +399,7 @@ class LogReader(Supply):
     def _report(self, cursor: LogCursor, offset: int, outcome: bytes) -> None:
         inbox = self._inbox
         message = log_calls.Handled(inbox.channel, cursor.log, inbox.number, offset, outcome)
-        try:
-            self._endpoint.calls.begin(cursor.address.node, cursor.address.endpoint, message, lambda call: None)
-        except EChannelError as error:
-            logger.debug("reading channel %r: %s", inbox.channel, error)  # this process leaves
+        self._begin_call(cursor, message, lambda call: None)
 
     @override
     def arrived(self) -> dict[str, int]:

@@ -22,7 +22,6 @@ from echannel_ray.sandbox.area import AREA_BYTES, map_area, map_progress, read_a
 from echannel_ray.sandbox.classes import Classes, CodeUnpickler
 from echannel_ray.sandbox.emissions import SCALARS, Data, Holdings, describe, encode
 from echannel_ray.sandbox.port import Port, SandboxLink
-from echannel_ray.sandbox.sandbox_calls import text_of
 
 _decode: Final = msgspec.msgpack.Decoder(tuple[bytes, list[Any]]).decode
 
@@ -38,7 +37,7 @@ def serve(descriptor: int, layers: list[str], memory_in_use: int) -> None:
     try:
         layers += lockdown.lock(memory_in_use + AREA_BYTES + start.max_memory_bytes)
     except Exception as error:
-        port.send(messages.Unavailable(text_of(error)))
+        port.send(messages.Unavailable(messages.text_of(error)))
         return
     port.send(messages.Ready(layers))
     Inmate(port, area, progress, start.max_memory_bytes).run()
@@ -305,8 +304,8 @@ class CannotDecode(Exception):
 def explain(error: BaseException, max_memory_bytes: int) -> str:
     """What a consumer reads of an error in its modulator."""
     if isinstance(error, CannotDecode):
-        return f"{text_of(error)}: {explain(error.cause, max_memory_bytes)}"
-    text = ": ".join(filter(None, (type(error).__name__, text_of(error))))
+        return f"{messages.text_of(error)}: {explain(error.cause, max_memory_bytes)}"
+    text = ": ".join(filter(None, (type(error).__name__, messages.text_of(error))))
     if isinstance(error, MemoryError):
         text += f" (it needed more than max_memory_bytes, {round(max_memory_bytes / (1 << 20), 1):,g} MiB)"
     if isinstance(error, ImportError | PermissionError):

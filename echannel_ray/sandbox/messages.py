@@ -11,6 +11,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from echannel_ray import errors
+from echannel_ray.formats import plain
+from echannel_ray.sandbox.owner import ServiceFailed
+
 MAX_ANSWER_BYTES: Final = 64 << 20  # of one message from a sandbox, with all that a batch emitted
 MAX_OUTPUTS: Final = 1 << 20  # of one message: each costs the producer more than its four bytes
 MAX_CALL_BYTES: Final = 64 << 10  # what a call carries: the producer itself reads it
@@ -246,3 +250,45 @@ class MessageAssembly:
             at = end
         del self._buffer[:at]
         return messages
+
+
+# ---- what calls and their answers carry ------------------------------------------------------------------------------
+
+
+def pack(value: Any) -> bytes:
+    """What a call carries, as bytes; `NotPlain` where it is no plain data or too much."""
+    data = plain.encode(value)
+    if len(data) > MAX_CALL_BYTES:
+        raise plain.NotPlain(f"a call of {len(data):,} bytes: the limit is {MAX_CALL_BYTES:,}")
+    return data
+
+
+def take_apart(call: int, error: BaseException) -> Refuse:
+    """An error of the producer's as a message."""
+    facts = {}
+    for name, fact in getattr(error, "facts", {}).items():
+        try:
+            plain.encode(fact)
+        except plain.NotPlain:
+            continue
+        facts[name] = fact
+    return Refuse(call, type(error).__name__, text_of(error), plain.encode(facts))
+
+
+def rebuild(refusal: Refuse) -> Exception:
+    """The error again, where it is one of this library's; `ServiceFailed` for all others."""
+    cls = getattr(errors, refusal.kind, None)
+    if isinstance(cls, type) and issubclass(cls, errors.EChannelError):
+        return cls(refusal.text, **plain.decode(refusal.facts))
+    if refusal.kind == "TimeoutError":
+        return TimeoutError(refusal.text)
+    return ServiceFailed(f"{refusal.kind}: {refusal.text}", kind=refusal.kind)
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says, whatever its class makes of `str`; not too long, and such that it can be sent."""
+    try:
+        text = str.__str__(str(error))
+    except BaseException:
+        text = "(its text can't be had)"
+    return text[:MAX_TEXT].encode("utf-8", "replace").decode()

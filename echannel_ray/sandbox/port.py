@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from echannel_ray.formats import plain
 from echannel_ray.sandbox import messages
-from echannel_ray.sandbox.sandbox_calls import pack, rebuild
 
 _MAX_READ: Final = 65536
 
@@ -47,7 +46,7 @@ class Port:
 
     def call_service(self, name: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of a service that was granted."""
-        arguments = pack([list(args), kwargs])
+        arguments = messages.pack([list(args), kwargs])
         return self.call(lambda call: messages.CallService(call, name, method, arguments))
 
     def call(self, question: Callable[[int], messages.Question]) -> Any:
@@ -59,7 +58,7 @@ class Port:
                 if isinstance(each, messages.Reply) and each.call == message.call:
                     del self._messages[at]
                     if isinstance(each, messages.Refuse):
-                        raise rebuild(each)
+                        raise messages.rebuild(each)
                     return plain.decode(each.value)
             self._read()
 
@@ -81,7 +80,7 @@ class SandboxLink:
 
     def publish(self, fields: dict[str, Any], expected_version: int | None) -> tuple[int, dict[str, Any]]:
         """Publish these fields; the new version, and all fields."""
-        data = pack(fields)
+        data = messages.pack(fields)
         version, state = self._port.call(lambda call: messages.PublishShared(call, self._index, data, expected_version))
         return version, state
 

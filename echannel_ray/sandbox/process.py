@@ -20,7 +20,6 @@ from echannel_ray.sandbox.line import SandboxLine
 from echannel_ray.sandbox.message_check import Granted, MessageCheck
 from echannel_ray.sandbox.meter import Meter, Task, max_install_seconds
 from echannel_ray.sandbox.owner import SandboxFailed, SandboxOwner, SandboxUnavailable
-from echannel_ray.sandbox.sandbox_calls import take_apart
 from echannel_ray.sandbox.warden import Warden
 
 _START_SECONDS: Final = 60.0  # on a busy machine, with much to import
@@ -153,7 +152,7 @@ class Sandbox:
     def refuse(self, call: int, error: BaseException) -> None:
         """Answer a call with what it raised."""
         self._message_check.end_call(call)
-        self._send(take_apart(call, error))
+        self._send(messages.take_apart(call, error))
 
     def close(self) -> None:
         """End the process. No callback begins after this."""
@@ -242,7 +241,6 @@ class Sandbox:
             self._is_over = True
             self._reason = reason
             self._overran = overran
-        self._meter.cpu_seconds()
         try:
             signal.pidfd_send_signal(self._process, signal.SIGKILL)
         except ProcessLookupError:
