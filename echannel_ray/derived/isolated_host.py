@@ -336,5 +336,7 @@ def _originals(chunks: list[Chunk]) -> tuple[list[int], list[Any]] | None:
 
 
 def _as_batch(chunks: list[Chunk]) -> tuple[bytes, list[Any]]:
+    if len(chunks) == 1:
+        return chunks[0].as_payloads()
     parts = [chunk.as_payloads() for chunk in chunks]
     return b"".join(kinds for kinds, _ in parts), [payload for _, payloads in parts for payload in payloads]
