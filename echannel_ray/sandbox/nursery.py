@@ -109,7 +109,7 @@ class Nursery:
                     spare = self._spares.popleft()
                     if not _has_ended(spare.process):
                         return spare
-                    _discard(spare)
+                    discard(spare)
                     self._order()
             finally:
                 self._waiting -= 1
@@ -168,10 +168,11 @@ class Nursery:
 
     def _drop_spares(self) -> None:
         while self._spares:
-            _discard(self._spares.popleft())
+            discard(self._spares.popleft())
 
 
-def _discard(spare: Spare) -> None:
+def discard(spare: Spare) -> None:
+    """Let go a spare that nobody wants: it ends with its socket."""
     spare.socket.close()
     os.close(spare.process)
 

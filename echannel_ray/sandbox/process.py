@@ -19,6 +19,7 @@ from echannel_ray.sandbox.area import AREA_BYTES, Area, ProgressPage, sealed_cop
 from echannel_ray.sandbox.line import SandboxLine
 from echannel_ray.sandbox.message_check import Granted, MessageCheck
 from echannel_ray.sandbox.meter import Meter, Task, max_install_seconds
+from echannel_ray.sandbox.nursery import discard
 from echannel_ray.sandbox.owner import SandboxFailed, SandboxOwner, SandboxUnavailable
 from echannel_ray.sandbox.warden import Warden
 
@@ -43,12 +44,13 @@ class Sandbox:
         self._is_over = False  # ended or closed: no more callbacks
         self._reason = ""
         self._overran = False
+        spare = warden.take(limits.modules, _START_SECONDS)
         try:
             self._area = Area()
             self._progress = ProgressPage()
         except OSError as error:
+            discard(spare)
             raise SandboxUnavailable(f"the kernel refuses sealed shared memory: {error}") from None
-        spare = warden.take(limits.modules, _START_SECONDS)
         self._process = spare.process
         self.pid = spare.pid
         self.line = SandboxLine(spare.socket, lambda wanted: warden.want_room(self, wanted))

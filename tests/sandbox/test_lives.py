@@ -83,6 +83,20 @@ def test_closing_ends_the_process_and_tells_nobody(arena):
     assert guest.owner.calls.empty()
 
 
+def test_one_that_can_not_be_made_leaves_no_descriptors():
+    program = """
+        from echannel_ray.sandbox.owner import SandboxUnavailable
+        warden = Warden()
+        warden.close()
+        before = os.listdir("/proc/self/fd")
+        try:
+            Sandbox(Recorder(), warden, LIMITS, "guest")
+        except SandboxUnavailable:
+            print(os.listdir("/proc/self/fd") == before)
+    """
+    assert run(program) == ["True"]
+
+
 def test_one_batch_at_a_time(arena):
     guest = arena.guest(Attacker(sleep, {"seconds": 60}))
     guest.send([b"x"])
