@@ -13,6 +13,7 @@ from typing_extensions import override
 from echannel_ray import errors
 from echannel_ray.derived.branch import Branch, Chunk
 from echannel_ray.derived.host import HostInProcess
+from echannel_ray.derived.traced_replica import TracedReplica
 from echannel_ray.derived.watchdog import Overran, Watch
 from echannel_ray.endpoint.record_codec import EmittedRecords
 from echannel_ray.formats import plain
@@ -23,7 +24,6 @@ from echannel_ray.modulation.services import Services
 from echannel_ray.producers.local_source import NOTHING
 from echannel_ray.producers.outlet import Encoded
 from echannel_ray.shared.copies import CopyInProcess, unpickled
-from echannel_ray.shared.traced_replica import TracedReplica
 
 _MOST_UNSENT = 64
 
