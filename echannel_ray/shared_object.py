@@ -151,7 +151,7 @@ class SharedObject(BaseModel):
             return self._echannel_publish_copy(expected_version, timeout)
         with state.lock:
             if state.master is not None:
-                state.master.check_usable()
+                state.master.endpoint.check_usable()
             if expected_version is not None and expected_version != state.version:
                 raise _stale(expected_version, state.version)
             changed = self._echannel_changed()
@@ -471,23 +471,23 @@ def _copy_from(cls: type[S], whose: tuple[str, int, int, int], version: int, fie
     """A secondary copy in this process; pickles call it."""
     from echannel_ray.core.messages import SharedRef
     from echannel_ray.session import endpoint_for
-    from echannel_ray.shared.shared_copies import CopyHolder, MasterLink
+    from echannel_ray.shared.shared_copies import MasterLink
 
     namespace, node, endpoint_id, number = whose
     endpoint = endpoint_for(namespace)
     link = MasterLink(endpoint, SharedRef(node, endpoint_id, number))
     made = cls._echannel_copy(version, plain.decode(fields), link)
-    link.holder = holder = CopyHolder(endpoint.sharing, link.ref, made)
+    link.lead_to(made)
     if endpoint.incoming.is_taking:
         # Inside an event: the thread that would read the answer is this one. The newest version comes a little later.
-        endpoint.sharing.attach_soon(link.ref, holder)
+        endpoint.sharing.attach_soon(link.ref, link)
         return made
     try:
-        made._echannel_update(*endpoint.sharing.attach(link.ref, holder, _ARRIVAL_SECONDS))
+        made._echannel_update(*endpoint.sharing.attach(link.ref, link, _ARRIVAL_SECONDS))
     except MasterLost:
         pass  # it has the values that it came with; `pull` and `publish` say why
     except TimeoutError:
-        endpoint.sharing.attach_soon(link.ref, holder)  # its master's process is stopped: it may go on
+        endpoint.sharing.attach_soon(link.ref, link)  # its master's process is stopped: it may go on
     return made
 
 

@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import echannel_ray as ec
 from echannel_ray.ids import RAY_NAMESPACE, node_number
-from echannel_ray.logs.directory import directory_of
+from echannel_ray.retained.log_directory import directory_of
 
 OBJECT_STORE_BYTES = 100 * 1024 * 1024
 

@@ -14,8 +14,7 @@ import msgspec
 
 from echannel_ray.core.messages import OpenGateway
 from echannel_ray.gateway.tokens import Remembered
-from echannel_ray.logs.directory import directory_of
-from echannel_ray.retained.private_directory import private_directory
+from echannel_ray.retained.log_directory import directory_of, private_directory
 
 logger = logging.getLogger(__name__)
 

@@ -16,13 +16,12 @@ import msgspec
 from echannel_ray import errors
 from echannel_ray.client.channels import encoder_of, look_up
 from echannel_ray.client.production import enter_producer
-from echannel_ray.core.messages import Definition, LogAddress, Membership, OpenedLog
+from echannel_ray.core.messages import Definition, LogAddress
 from echannel_ray.core.packing import Packing
 from echannel_ray.endpoint.calls import Answer, Caller
 from echannel_ray.endpoint.crew import Job
 from echannel_ray.endpoint.definitions import open_channel
 from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
-from echannel_ray.logs.directory import directory_of
 from echannel_ray.logs.entries import LogBounds
 from echannel_ray.logs.store import Store
 from echannel_ray.options import DEFAULT_WINDOW_BYTES
@@ -30,8 +29,8 @@ from echannel_ray.producers.publisher import Publisher
 from echannel_ray.retained import log_calls
 from echannel_ray.retained.derived_feed import DerivedFeed
 from echannel_ray.retained.hosted_log import HostedLog
+from echannel_ray.retained.log_directory import directory_of, private_directory
 from echannel_ray.retained.log_server import LogServer
-from echannel_ray.retained.private_directory import private_directory
 from echannel_ray.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -127,20 +126,14 @@ class LogHost:
         store = Store(str(path) if path is not None else None, bounds)
         log_server = LogServer(channel, store)
 
-        def told(membership: Membership, is_deleted: bool) -> None:
-            direct = [each for each in membership.consumers if not each.derived]
-            if not is_deleted:
-                log_server.members_are({(each.endpoint, each.subscription): each.group for each in direct})
-            else:
-                endpoint.crew.submit(Job(self._deleted, channel, definition.incarnation))
+        def deleted() -> None:
+            endpoint.crew.submit(Job(self._deleted, channel, definition.incarnation))
 
         records = encoder_of(endpoint, definition)
         publisher = Publisher(
             endpoint, channel, definition.incarnation, "block", DEFAULT_WINDOW_BYTES, Packing(), records=records
         )
-        log = OpenedLog(store.log, log_server.opened_at)
-        feed = DerivedFeed(store, publisher, log, told, log_server.derived_handled)
-        log_server.derives = feed.derives
+        feed = DerivedFeed(log_server, publisher, deleted)
         hosted_log = self._hosted_logs[channel] = HostedLog(definition, log_server, feed, path)
         try:
             enter_producer(publisher)

@@ -9,8 +9,7 @@ from echannel_ray import errors
 from echannel_ray.actors.gateway_memory import remembered_gateway
 from echannel_ray.core.messages import GatewayRequest, LogAddress, OpenLog
 from echannel_ray.endpoint.greeting import greet
-from echannel_ray.logs.directory import has_logs
-from echannel_ray.retained.private_directory import private_directory
+from echannel_ray.retained.log_directory import has_logs, private_directory
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.unix import SocketDirectory, connect_unix
 

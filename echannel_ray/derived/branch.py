@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -30,6 +30,7 @@ from echannel_ray.producers.pending_deliveries import Emission
 from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
+    from echannel_ray.derived.host import Host
     from echannel_ray.producers.consumer_sink import ConsumerSink
 
 # Where a modulator keeps a queue of its own, so much may be under way: what it decides at the last moment is to be of
@@ -83,51 +84,19 @@ class Chunk:
         if self.payloads is None or token_of(self.kind):
             # What stands for a record in a sandbox is the object: its class is looked up there.
             encoded = [encode(each) for each in self.as_objects()]
-            return bytes(each[0] for each in encoded), [_payload(*each) for each in encoded]
-        if self.kind == BUFFERS:
-            return bytes((BUFFERS,)), [joined(each) for each in self.payloads]
-        return bytes((self.kind,)) if self.kind else b"", self.payloads
+            kinds = bytes(kind for kind, _, _ in encoded)
+            return kinds, [joined(payload) if kind == BUFFERS else payload for kind, payload, _ in encoded]
+        payloads = [joined(each) for each in self.payloads] if self.kind == BUFFERS else self.payloads
+        return bytes((self.kind,)) * self.count, payloads
 
-    def originals(self) -> tuple[list[int], list[Any]] | None:
-        """Where `as_payloads` is not what goes out if an event passes: the kinds and bytes that do."""
+    def originals(self) -> tuple[Sequence[int], list[Any]]:
+        """The kinds and bytes that go out for those of the events that pass."""
         if not token_of(self.kind) or self.payloads is None:
-            return None
+            return self.as_payloads()
         if wire_kind(self.kind) != BLOCK:
             return [self.kind] * self.count, self.payloads
         records = [*split(self.kind, self.payloads[0], self.count)]
         return [each[0] for each in records], [each[1] for each in records]
-
-
-class Host:
-    """Where a modulator runs; see `inline_host` and `isolated_host`."""
-
-    queues = False  # whether it overrides `dequeue`
-
-    def install(self) -> None:
-        """Have the modulator ready, or raise."""
-        raise NotImplementedError
-
-    def advance(self) -> None:
-        """Work on what waits, or have it worked on. Without any lock."""
-        raise NotImplementedError
-
-    def quiesce(self, deadline: float | None) -> bool:
-        """Return when all that has been fed is worked on, and what was held back is emitted. False when that was not so
-        by the deadline. Without any lock.
-        """
-        raise NotImplementedError
-
-    def pump(self) -> None:
-        """There may be room again for what waits in the modulator's own queue. Without any lock."""
-
-    @property
-    def waiting(self) -> int:
-        """How many events wait in the modulator's own queue."""
-        return 0
-
-    def close(self) -> None:
-        """Leave. Without the endpoint's lock."""
-        raise NotImplementedError
 
 
 class Branch:
@@ -291,7 +260,11 @@ class Branch:
                     child.feed(chunk)
                 if of_child is not None:
                     of_child.complete()
-        endpoint.outgoing.write()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Have what was emitted leave, and be worked on."""
+        self.endpoint.outgoing.write()
         for child in self.children:
             child.advance()
 
@@ -313,9 +286,7 @@ class Branch:
                 endpoint.core.skip(outlet.stream, len(payloads))
             for child in self.children:
                 child.feed(Chunk(kind, payloads, None, size_bytes))
-        endpoint.outgoing.write()
-        for child in self.children:
-            child.advance()
+        self._leave()
 
     def emit_block(self, kind: int, block: bytes | memoryview, count: int) -> None:
         """A block of records."""
@@ -333,9 +304,7 @@ class Branch:
                 self.endpoint.core.skip(stream, count)
             for child in self.children:
                 child.feed(Chunk(kind, [block], None, size, count=count))
-        self.endpoint.outgoing.write()
-        for child in self.children:
-            child.advance()
+        self._leave()
 
     def _weigh(self, encoded: list[Encoded | None]) -> None:
         """What was emitted, or would have been."""
@@ -384,49 +353,55 @@ class Branch:
                 self.endpoint.room.wait(_LOOK_AGAIN_SECONDS)
         return all(child.quiesce(deadline) for child in self.children)
 
-    # ---- failing; without the endpoint's lock ----
+    # ---- refusing and failing; without the endpoint's lock ----
+
+    def refused(self, reason: str) -> errors.ModulatorRefused:
+        """The error for consumers whose modulator this producer does not let in."""
+        publisher = self.publisher
+        name = self.derived.shipment.name
+        return errors.ModulatorRefused(
+            f"producer {publisher.name} of channel {publisher.channel!r} refuses modulator {name}: {reason}",
+            reason=reason, producer=publisher.name, channel=publisher.channel, modulator=name,
+        )  # fmt: skip
+
+    def check_key(self, key: bytes | None) -> None:
+        """Refuse a modulator whose `key()` returns here something else than who shipped it said."""
+        if key != self.derived.shipment.key:
+            raise self.refused("its key() returns here something else than where it was shipped")
 
     def failed(self, description: str, event: Any) -> bool:
         """The modulator raised or died at an event. Whether it may be started again."""
         description = _sendable(description)
-        self.errors += 1
         self.strikes += 1
         shipment = self.derived.shipment
         left = self.sink.admission.max_restarts - self.strikes
         what = f"modulator {shipment.name} of producer {self.publisher.name} on channel {self.publisher.channel!r}"
         facts = {"channel": self.publisher.channel, "producer": self.publisher.name, "reason": description}
         if left >= 0:
+            self.errors += 1
             text = None if event is NOTHING else _shown(event)
             lost = f"the event ({text}) is lost to its consumers, and " if text is not None else ""
             again = f"it goes on from its first state, at most {left} times more"
             self.tell(errors.ModulatorFailed(f"{what} failed: {description}; {lost}{again}", event=text, **facts))
             return True
-        self._quarantine(description)
+        self.quarantine(description)
         return False
 
     def quarantine(self, reason: str) -> None:
-        """It has broken a limit: it is removed from this producer, and its consumers are told."""
-        self.errors += 1
-        self._quarantine(_sendable(reason))
-
-    def _quarantine(self, reason: str) -> None:
-        shipment = self.derived.shipment
-        self.remove(
-            errors.ModulatorQuarantined(
-                f"modulator {shipment.name} was removed from producer {self.publisher.name} of channel "
-                f"{self.publisher.channel!r}: {reason}; mend it, and call subscription.reset() to have events of this "
-                "producer again",
-                channel=self.publisher.channel,
-                producer=self.publisher.name,
-                modulator=shipment.name,
-                reason=reason,
-            )
+        """It has broken a limit: remove it from this producer, tell its consumers, and let go whatever waits for it."""
+        reason = _sendable(reason)
+        publisher, name = self.publisher, self.derived.shipment.name
+        error = errors.ModulatorQuarantined(
+            f"modulator {name} was removed from producer {publisher.name} of channel {publisher.channel!r}: {reason}; "
+            "mend it, and call subscription.reset() to have events of this producer again",
+            channel=publisher.channel,
+            producer=publisher.name,
+            modulator=name,
+            reason=reason,
         )
-
-    def remove(self, error: errors.EChannelError) -> None:
-        """There is no modulator any more: whatever waits for it is let go, and consumers get nothing."""
         endpoint = self.endpoint
         with endpoint.lock:
+            self.errors += 1
             host, self.host = self.host, None
             self.error = error
             while self.pending:
@@ -480,10 +455,6 @@ def _chunks(objects: list[Any] | None, encoded: list[Any], emission: Emission | 
         of_objects = None if objects is None else objects[start : start + len(events)]
         start += len(events)
         yield Chunk(kind, [each[1] for each in events], of_objects, sum(each[2] for each in events), emission)
-
-
-def _payload(kind: int, payload: Any, size: int) -> Any:
-    return joined(payload) if kind == BUFFERS else payload
 
 
 def _size(payload: Any) -> int:

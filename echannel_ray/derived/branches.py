@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray import errors
 from echannel_ray.core import windows
 from echannel_ray.core.kinds import BUFFERS, PLAIN, token_of
-from echannel_ray.core.messages import REPLAY, Consumer, Derived, Membership
+from echannel_ray.core.messages import REPLAY, Consumer, Derived, GetModulator, Membership
 from echannel_ray.core.windows import DROP_LONGEST_WAITING, DROP_THIS, MODULATOR
-from echannel_ray.derived.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk, Host
+from echannel_ray.derived.branch import QUEUEING_WINDOW_BYTES, Branch, Chunk
+from echannel_ray.derived.host import Host
 from echannel_ray.derived.inline_host import InlineHost
 from echannel_ray.derived.isolated_host import IsolatedHost
-from echannel_ray.derived.modulator_refusals import refused
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.producers.local_source import NOTHING
 from echannel_ray.producers.outlet import Encoded, Outlet
@@ -44,7 +44,7 @@ class Branches:
         self._by_key: dict[str, Branch] = {}  # parents before their children
         self._first: tuple[Branch, ...] = ()  # those that get what is published
         self.need_bytes = False
-        self._has_inline = self._has_isolated = False
+        self._tiers: frozenset[str] = frozenset()  # of those
         self._closing: list[Host] = []
 
     def __bool__(self) -> bool:
@@ -97,12 +97,12 @@ class Branches:
         """Whether events of this kind may come many at a time: inline modulators get objects, one by one, and so do
         isolated ones where events are typed.
         """
-        needs_objects = self._has_inline or (token_of(kind) and self._has_isolated)
+        needs_objects = "inline" in self._tiers or (token_of(kind) and "isolated" in self._tiers)
         return bool(self._by_key) and (kind == PLAIN or not needs_objects) and kind != BUFFERS
 
     def are_ecode(self) -> bool:
         """Whether only E-code gets what is published."""
-        return all(branch.derived.shipment.tier == "ecode" for branch in self._first)
+        return self._tiers <= {"ecode"}
 
     def only_inline(self) -> InlineHost | None:
         """The one modulator that gets what is published, if it may do so in the thread that publishes."""
@@ -128,9 +128,7 @@ class Branches:
 
     # ---- modulators; without the endpoint's lock, under the installer's ----
 
-    def prepare(
-        self, membership: Membership, code_of: Callable[[str], Derived | None]
-    ) -> dict[str, errors.EChannelError]:
+    def prepare(self, membership: Membership) -> dict[str, errors.EChannelError]:
         """Have all modulators ready that the membership names; those that can't be here, and why."""
         problems: dict[str, errors.EChannelError] = {}
         for derived in self._concerned(membership):
@@ -145,8 +143,8 @@ class Branches:
                 continue
             try:
                 if not derived.shipment.code:
-                    found = code_of(derived.key)
-                    if found is None:
+                    found = self._endpoint.requests.ask(GetModulator(membership.channel, derived.key))
+                    if not isinstance(found, Derived):
                         continue  # it has ended meanwhile: the next membership says so
                     derived = found
                 parent = self._by_key.get(derived.parent)
@@ -159,7 +157,7 @@ class Branches:
             except Exception as error:  # of this host too, such as a lack of descriptors
                 if branch is None:
                     branch = self._open(derived)
-                branch.error = problems[derived.key] = _refusal(branch, derived, error)
+                branch.error = problems[derived.key] = _refusal(branch, error)
             with self._endpoint.lock:
                 self._by_key[derived.key] = branch
                 self._arrange()
@@ -199,23 +197,19 @@ class Branches:
         if make is None or shipment.tier not in admission.tiers:
             admitted = ", ".join(admission.tiers) or "none"
             reason = f"it admits no {shipment.tier} modulators, but these tiers: {admitted}"
-            raise refused(
-                shipment, branch, f"{reason}; ask for one of these, or make it with an Admission that lists it"
-            )
+            raise branch.refused(f"{reason}; ask for one of these, or make it with an Admission that lists it")
         if len(shipment.code) > admission.max_shipped_bytes:
             limit = f"{len(shipment.code):,} bytes were shipped, and it admits {admission.max_shipped_bytes:,}"
-            raise refused(shipment, branch, f"{limit}: keep less in the modulator, or raise its max_shipped_bytes")
+            raise branch.refused(f"{limit}: keep less in the modulator, or raise its max_shipped_bytes")
         others = [each for each in self._by_key.values() if each is not branch and each.host is not None]
         if len(others) >= admission.max_modulators:
-            raise refused(
-                shipment,
-                branch,
+            raise branch.refused(
                 f"it has {len(others)} modulators, the most that it admits: close some, or raise its max_modulators",
             )
         same = sum(each.derived.maker == branch.derived.maker for each in others)
         if same >= admission.max_modulators_per_consumer:
             reason = f"it has {same} modulators of this consumer, the most that it admits"
-            raise refused(shipment, branch, f"{reason}: close some, or raise its max_modulators_per_consumer")
+            raise branch.refused(f"{reason}: close some, or raise its max_modulators_per_consumer")
         for name in shipment.requires:
             self._sink.grants.grant(name)
         host = make(branch)
@@ -237,9 +231,8 @@ class Branches:
             branch.children = tuple(children[branch.derived.key])
         self._first = tuple(children[self._publisher.derived])
         self._sink.has_branches = bool(self._by_key)
-        tiers = {branch.derived.shipment.tier for branch in self._first}
-        self._has_inline, self._has_isolated = "inline" in tiers, "isolated" in tiers
-        self.need_bytes = bool(tiers - {"inline"})
+        self._tiers = frozenset(branch.derived.shipment.tier for branch in self._first)
+        self.need_bytes = bool(self._tiers - {"inline"})
 
     # ---- consumers; under the endpoint's lock ----
 
@@ -337,11 +330,10 @@ class Branches:
             host.close()
 
 
-def _refusal(branch: Branch, derived: Derived, error: Exception) -> errors.EChannelError:
+def _refusal(branch: Branch, error: Exception) -> errors.EChannelError:
     """What consumers are told of a modulator that this producer can't have."""
     if isinstance(error, errors.MasterLost):
-        lost = "the process that made a shared object of it is gone: make a new one, and reset to it"
-        return refused(derived.shipment, branch, lost)
+        return branch.refused("the process that made a shared object of it is gone: make a new one, and reset to it")
     if isinstance(error, errors.EChannelError):
         return error
-    return refused(derived.shipment, branch, f"it could not be installed: {type(error).__name__}: {error}")
+    return branch.refused(f"it could not be installed: {type(error).__name__}: {error}")

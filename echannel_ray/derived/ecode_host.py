@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable
 from itertools import compress
 from typing import Any
 
 from typing_extensions import override
 
-from echannel_ray import errors
 from echannel_ray.core.kinds import BLOCK, RECORD, token_of, typed, wire_kind
-from echannel_ray.derived.branch import Branch, Chunk, Host
-from echannel_ray.derived.modulator_refusals import refused
-from echannel_ray.endpoint.crew import Job
+from echannel_ray.derived.branch import Branch, Chunk
+from echannel_ray.derived.host import HostInProcess
 from echannel_ray.endpoint.record_codec import RecordEncoder, objects_of, open_more
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.producers.local_source import NOTHING
-from echannel_ray.producers.outlet import joined
 from echannel_ray.programs.code import Code
 from echannel_ray.programs.compiler import quick_switches
 from echannel_ray.programs.engine import Engine, Trapped
@@ -27,7 +21,7 @@ from echannel_ray.programs.program import Program, Trap, Type
 from echannel_ray.records import known
 from echannel_ray.records.generic import as_record
 from echannel_ray.records.writer import Writer, writer_of
-from echannel_ray.schemas import schema, types
+from echannel_ray.schemas import types
 from echannel_ray.schemas.extension import lossless
 from echannel_ray.shared.copies import CopyInProgram
 
@@ -37,22 +31,20 @@ _FEW = 16
 _MAX_COLD_STEPS = 20_000
 
 
-class EcodeHost(Host):
+class EcodeHost(HostInProcess):
     """A program at one producer. It has an engine for each layout in which records come."""
 
     def __init__(self, branch: Branch) -> None:
-        self._branch = branch
-        self._endpoint = branch.endpoint
-        self._shipment = branch.derived.shipment
+        super().__init__(branch)
         self._code = Code.of(self._shipment.code)
+        self.input_record = self._code.record  # what the program's events are
+        self.output_record = self._code.output  # what the program makes; None where it only filters
         self._params = [CopyInProgram(self, self._endpoint.sharing, ref) for ref in self._shipment.shared]
-        self._updates: deque[Callable[[], None]] = deque()
         self._engines: dict[int, Engine] = {}  # by the tokens of formats
         self._active: Engine | Interpreted | None = None  # whose static variables count
         self._program: Program
         self._objects: Interpreted  # for records without a layout
         self._write: Writer | None = None  # outputs of records without a layout
-        self._closed = False
 
     @override
     def install(self) -> None:
@@ -64,7 +56,7 @@ class EcodeHost(Host):
             unfit = self._unfit_param()
             if unfit is not None:
                 self.close()
-                raise self._refused(unfit)
+                raise self._branch.refused(unfit)
             for kind in self._encoder.sizes:
                 self._engine(token_of(kind))
 
@@ -77,12 +69,12 @@ class EcodeHost(Host):
     def _verify(self) -> None:
         records = self._branch.publisher.records
         if records is None:
-            raise self._refused("the channel is untyped, and E-code needs a type: create the channel with one")
+            raise self._branch.refused("the channel is untyped, and E-code needs a type: create the channel with one")
         self._check_record()
         self._program = self._code.check()
         limit = self._branch.sink.admission.max_cost
         if self._program.cost > limit:
-            raise self._refused(
+            raise self._branch.refused(
                 f"it may take {self._program.cost:,} steps for an event, and the limit (max_cost) is {limit:,}: "
                 "let its loops run less often, or raise max_cost of the producer's Admission"
             )
@@ -94,9 +86,6 @@ class EcodeHost(Host):
             if known.known(output.token) is None or output.token not in records.definition.formats:
                 records.definition = open_more(self._endpoint, records.definition, None, output)
 
-    def _refused(self, reason: str) -> errors.ModulatorRefused:
-        return refused(self._shipment, self._branch, reason)
-
     def _check_record(self) -> None:
         """Whether the type that it was written for is the one that events have here."""
         parent = self._branch.sink.branches.host_of(self._branch.derived.parent)
@@ -107,39 +96,16 @@ class EcodeHost(Host):
             there = known_record.field(field.name)
             reason = lossless(there.type, field.type) if there is not None else None
             if reason is not None:
-                raise self._refused(f"its field {field.name!r} is of another type here: {reason}")
-
-    @property
-    def input_record(self) -> schema.RecordType:
-        """The record that the program's events are."""
-        return self._code.record
-
-    @property
-    def output_record(self) -> schema.RecordType | None:
-        """The record that the program makes; None where it only filters."""
-        return self._code.output
+                raise self._branch.refused(f"its field {field.name!r} is of another type here: {reason}")
 
     # ---- working ----
 
     @override
-    def advance(self) -> None:
-        """Work on what waits; a thread that finds another one at work leaves it to that one."""
-        branch = self._branch
-        while self._has_work() and branch.mutex.acquire(blocking=False):
-            try:
-                self._work()
-            finally:
-                branch.mutex.release()
-
-    def _has_work(self) -> bool:
-        return bool(self._branch.pending or self._updates)
-
     def _work(self) -> None:
         branch = self._branch
         pending = branch.pending
         while self._has_work() and not self._closed:
-            while self._updates:
-                self._updates.popleft()()
+            self._apply_updates()
             if not pending:
                 continue
             if pending[0].dropped:
@@ -175,10 +141,7 @@ class EcodeHost(Host):
         if engine is None and token and self._program.is_fixed:
             format = known.known(token)  # noqa: A001
             output = self._write.format if self._write is not None else None
-            has_layout = format is not None and format.layout is not None
-            if has_layout and (output is None or output.layout is not None):
-                assert format is not None
-                assert format.layout is not None
+            if format is not None and format.layout is not None and (output is None or output.layout is not None):
                 engine = Engine(self._program, format.layout, output.layout if output is not None else None)
                 engine.set_params(self._param_values())
                 self._engines[token] = engine
@@ -330,19 +293,6 @@ class EcodeHost(Host):
         if not self._branch.failed(reason, event):
             self._closed = True
 
-    # ---- the rest of a host ----
-
-    @override
-    def quiesce(self, deadline: float | None) -> bool:
-        mutex = self._branch.mutex
-        if not mutex.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
-            return False
-        try:
-            self._work()
-        finally:
-            mutex.release()
-        return True
-
     @override
     def close(self) -> None:
         self._closed = True
@@ -354,7 +304,7 @@ class EcodeHost(Host):
     def _param_values(self) -> list[Any]:
         if not self._params:
             return []
-        fields = self._params[0].fields
+        _, fields = self._params[0].state
         return [fields[param.name] for param in self._program.params]
 
     def _unfit_param(self) -> str | None:
@@ -363,19 +313,6 @@ class EcodeHost(Host):
             if param.type is Type.INT and not -(2**63) <= value < 2**63:
                 return f"the field {param.name!r} of its shared object is no whole number of 64 bits: {value}"
         return None
-
-    def update(self, update: Callable[[], None]) -> None:
-        """The shared object has changed: the program sees that between two packs."""
-        self._updates.append(update)
-        if self._branch.mutex.acquire(blocking=False):
-            try:
-                while self._updates:
-                    self._updates.popleft()()
-            finally:
-                self._branch.mutex.release()
-        if self._has_work():
-            # Not here: this may be the thread that reads the link.
-            self._endpoint.crew.submit(Job(self.advance))
 
     def params_changed(self) -> None:
         """Give the engines new values of the parameters; under the mutex."""
@@ -402,7 +339,4 @@ def _originals(chunk: Chunk) -> list[tuple[int, Any]] | None:
     """What goes out for the events that pass, where they came as bytes."""
     if chunk.payloads is None:
         return None
-    found = chunk.originals()
-    if found is not None:
-        return [*zip(*found, strict=True)]
-    return [(chunk.kind, joined(payload)) for payload in chunk.payloads]
+    return [*zip(*chunk.originals(), strict=True)]

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partialmethod
 from typing import Any
 
 from echannel_ray.errors import ServiceNotGranted
@@ -26,12 +27,9 @@ class Grants:
     ) -> None:
         self._info = info
         self._delegate = delegate
-        self._handles: dict[str, tuple[Any, frozenset[str]]] = {
-            service_name(Clock): (_Clock(), public_methods(Clock)),
-            service_name(Logger): (_Log(info), public_methods(Logger)),
-            service_name(ProducerInfo): (info, public_methods(ProducerInfo)),
-        }
-        for service, handle in (services or {}).items():
+        self._handles: dict[str, tuple[Any, frozenset[str]]] = {}
+        offered: dict[Any, Any] = {Clock: time, Logger: _Log(info), ProducerInfo: info, **(services or {})}
+        for service, handle in offered.items():
             methods = public_methods(service if isinstance(service, type) else handle)
             self._handles[service_name(service)] = (handle, methods)
 
@@ -94,34 +92,17 @@ class Info:
         return os.getpid()
 
 
-class _Clock:
-    """The clocks of this process, for its modulators."""
-
-    def time(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-
 class _Log:
     """Writes what modulators say to the log of this process, with the channel's name."""
 
     def __init__(self, info: Info) -> None:
         self._info = info
 
-    def debug(self, message: str) -> None:
-        self._write(logging.DEBUG, message)
-
-    def info(self, message: str) -> None:
-        self._write(logging.INFO, message)
-
-    def warning(self, message: str) -> None:
-        self._write(logging.WARNING, message)
-
-    def error(self, message: str) -> None:
-        self._write(logging.ERROR, message)
-
     def _write(self, level: int, message: str) -> None:
         # As an argument: a modulator's text is no format.
         _logger.log(level, "channel %r: %s", self._info.channel(), str(message)[:4096])
+
+    debug = partialmethod(_write, logging.DEBUG)
+    info = partialmethod(_write, logging.INFO)
+    warning = partialmethod(_write, logging.WARNING)
+    error = partialmethod(_write, logging.ERROR)

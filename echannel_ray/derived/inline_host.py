@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
@@ -12,10 +11,10 @@ from typing import Any
 from typing_extensions import override
 
 from echannel_ray import errors
-from echannel_ray.derived.branch import Branch, Chunk, Host
-from echannel_ray.derived.modulator_refusals import check_key, refused
+from echannel_ray.derived.branch import Branch, Chunk
+from echannel_ray.derived.host import HostInProcess
+from echannel_ray.derived.traced_replica import TracedReplica
 from echannel_ray.derived.watchdog import Overran, Watch
-from echannel_ray.endpoint.crew import Job
 from echannel_ray.endpoint.record_codec import EmittedRecords
 from echannel_ray.formats import plain
 from echannel_ray.formats.trace_context import switch
@@ -25,23 +24,18 @@ from echannel_ray.modulation.services import Services
 from echannel_ray.producers.local_source import NOTHING
 from echannel_ray.producers.outlet import Encoded
 from echannel_ray.shared.copies import CopyInProcess, unpickled
-from echannel_ray.shared.traced_replica import TracedReplica
 
 _MOST_UNSENT = 64
 
 
-class InlineHost(Host):
+class InlineHost(HostInProcess):
     """A modulator that runs in this process."""
 
     def __init__(self, branch: Branch) -> None:
-        self._branch = branch
-        self._endpoint = branch.endpoint
-        self._mutex = branch.mutex
-        self._shipment = branch.derived.shipment
-        self._watch = Watch(branch.sink.admission.max_seconds_per_event, self._left)
+        super().__init__(branch)
+        self._watch = Watch(branch.sink.admission.max_seconds_per_event)
         self._records: EmittedRecords | None = None  # on a typed channel
         self._links = [CopyInProcess(self, self._endpoint.sharing, ref) for ref in self._shipment.shared]
-        self._updates: deque[Callable[[], None]] = deque()
         self._due = False  # its period
         self.is_away = False
         self.direct_room = 0  # how many events `publish` may take now; set and taken away under the endpoint's lock
@@ -49,9 +43,8 @@ class InlineHost(Host):
         self._enqueue_one: Callable[[Any], None]
         self._emitted: list[Any]
         self._unsent: list[Encoded] = []  # what it emitted then: sent many at a time, and before all else
-        self._replica: Replica | None = None
+        self._replica: Replica
         self._timer: Any = None
-        self._closed = False
 
     @override
     def install(self) -> None:
@@ -68,32 +61,24 @@ class InlineHost(Host):
         except BaseException:
             self.close()
             raise
-        self.queues = self._at_work.queues
-        period = self._at_work.modulator.period_seconds
+        self.queues = self._replica.queues
+        period = self._replica.modulator.period_seconds
         if period is not None:
             self._timer = self._endpoint.timers.add(float(period), self._period_due)
 
-    @property
-    def _at_work(self) -> Replica:
-        assert self._replica is not None
-        return self._replica
-
-    def _left(self) -> int:
-        return self._replica.left() if self._replica is not None else 0
-
     def _begin(self) -> None:
-        shipment = self._shipment
         self._watch.enter()
         try:
-            _, modulator = unpickled(shipment, self._links)
+            _, modulator = unpickled(self._shipment, self._links)
             key = plain.canonical(modulator.key()) if overrides(modulator, "key") else None
         except BaseException as error:
-            raise refused(shipment, self._branch, f"it can't be made here: {type(error).__name__}: {error}") from None
+            raise self._branch.refused(f"it can't be made here: {type(error).__name__}: {error}") from None
         finally:
             self._watch.leave()
-        check_key(shipment, self._branch, key)
+        self._branch.check_key(key)
         replica = TracedReplica if switch.is_on else Replica
-        self._replica = replica(modulator, Services(shipment.requires, self._call_service))
+        self._replica = replica(modulator, Services(self._shipment.requires, self._call_service))
+        self._watch.progress = self._replica.left
         self._enqueue_one = self._replica.enqueue_one
         self._emitted = self._replica.emitted
 
@@ -138,7 +123,7 @@ class InlineHost(Host):
                 self._enqueue_one(event)
             except BaseException as error:  # the modulator's own, or the watchdog's
                 watch.leave()
-                self._encode(self._at_work.take())
+                self._encode(self._replica.take())
                 self._send_unsent()
                 self._broken(BrokenAt(-1, error), event)
                 return True
@@ -146,7 +131,7 @@ class InlineHost(Host):
             if watch.fired:
                 watch.leave()
             if self._emitted:
-                self._encode(self._at_work.take())
+                self._encode(self._replica.take())
             return True
         finally:
             mutex.release()
@@ -178,27 +163,18 @@ class InlineHost(Host):
     # ---- working ----
 
     @override
-    def advance(self) -> None:
-        """Work on what waits; a thread that finds another one at work leaves it to that one."""
-        branch = self._branch
-        while self._has_work() and branch.mutex.acquire(blocking=False):
-            try:
-                self._work()
-            finally:
-                branch.mutex.release()
-
     def _has_work(self) -> bool:
         return bool(self._branch.pending or self._updates or self._due or self._unsent)
 
+    @override
     def _work(self) -> None:
         branch = self._branch
         while self._has_work() and not self._closed:
             self._send_unsent()
-            while self._updates:
-                self._updates.popleft()()
+            self._apply_updates()
             if self._due:
                 self._due = False
-                self._call(self._at_work.period, None)
+                self._call(self._replica.period, None)
             with self._endpoint.lock:
                 branch.tell_dropped()
             try:
@@ -218,7 +194,7 @@ class InlineHost(Host):
         events = chunk.as_objects()
         if chunk.payloads is None and events:
             self._branch.savings.seen.look(events[0], self._branch.publisher.encode, time.monotonic())
-        replica = self._at_work
+        replica = self._replica
         while events and not self._closed:
             broken = self._call(replica.enqueue, chunk, events)
             if broken is None:
@@ -239,7 +215,7 @@ class InlineHost(Host):
         finally:
             watch.leave()
         event = arguments[0][broken.index] if broken is not None and arguments and broken.index >= 0 else NOTHING
-        emitted = self._at_work.take()
+        emitted = self._replica.take()
         try:
             self._emit(method, chunk, emitted)
         except errors.NotSerialisable:
@@ -257,7 +233,7 @@ class InlineHost(Host):
         return broken
 
     def _emit(self, method: Callable[..., Any], chunk: Chunk | None, emitted: list[Any]) -> None:
-        if emitted and method == self._at_work.period:
+        if emitted and method == self._replica.period:
             self._branch.emit_unasked(emitted, are_objects=True)
         elif emitted:
             self._branch.emit_objects(emitted, chunk.emission if chunk is not None else None)
@@ -280,7 +256,7 @@ class InlineHost(Host):
         """Send from the modulator's own queue, as far as there is room."""
         if not self.queues:
             return
-        replica = self._at_work
+        replica = self._replica
         while replica.waiting and not self._closed:
             count = self._branch.may_dequeue()
             if not count:
@@ -288,7 +264,7 @@ class InlineHost(Host):
             self._dequeue(count)
 
     def _dequeue(self, count: int) -> None:
-        replica = self._at_work
+        replica = self._replica
         self._watch.enter()
         try:
             taken = replica.dequeue(count)
@@ -303,32 +279,26 @@ class InlineHost(Host):
 
     @override
     def pump(self) -> None:
-        while self._at_work.waiting and self._branch.mutex.acquire(blocking=False):
+        while self._replica.waiting and self._mutex.acquire(blocking=False):
             try:
                 self._work()
             finally:
-                self._branch.mutex.release()
+                self._mutex.release()
             if not self._branch.may_dequeue():
                 return
 
     @property
     @override
     def waiting(self) -> int:
-        return len(self._at_work.waiting)
+        return len(self._replica.waiting)
 
     @override
-    def quiesce(self, deadline: float | None) -> bool:
-        if not self._mutex.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
-            return False
-        try:
-            self._work()
-            if not self._closed:
-                self._call(self._at_work.flush, None)
-            while self.queues and self._at_work.waiting and not self._closed:
-                self._dequeue(len(self._at_work.waiting))
-        finally:
-            self._mutex.release()
-        return True
+    def _settle(self) -> None:
+        self._work()
+        if not self._closed:
+            self._call(self._replica.flush, None)
+        while self.queues and self._replica.waiting and not self._closed:
+            self._dequeue(len(self._replica.waiting))
 
     def _period_due(self) -> None:
         self._due = True
@@ -344,17 +314,7 @@ class InlineHost(Host):
         for link in self._links:
             link.detach()
 
-    def update(self, update: Callable[[], None]) -> None:
-        """A shared object has changed: its copy here does so between two calls of the modulator."""
-        self._updates.append(update)
+    @override
+    def _update_soon(self) -> None:
         self.direct_room = 0
-        mutex = self._mutex
-        if mutex.acquire(blocking=False):
-            try:
-                while self._updates:
-                    self._updates.popleft()()
-            finally:
-                mutex.release()
-        if self._has_work():
-            # Not here: this may be the thread that reads the link.
-            self._endpoint.crew.submit(Job(self.advance))
+        super()._update_soon()

@@ -8,13 +8,12 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from echannel_ray import errors
 from echannel_ray.core import frames
-from echannel_ray.core.messages import Derived, GetModulator, Installed, Membership, RefusedModulator
-from echannel_ray.derived.branch import Host
+from echannel_ray.core.messages import Installed, Membership, RefusedModulator
+from echannel_ray.derived.host import Host
 from echannel_ray.endpoint.crew import Job
 from echannel_ray.producers.consumer_sink import ConsumerSink
 from echannel_ray.transport import wire
@@ -48,7 +47,8 @@ class Installer:
         endpoint = self._endpoint
         known = endpoint.memberships.get(membership.channel)
         concerns_modulators = membership.derived or (known is not None and known.derived)
-        if not (concerns_modulators or self._queued or self._resets(membership)):
+        resets = any(consumer.handler_version for consumer in membership.consumers)
+        if not (concerns_modulators or self._queued or resets):
             endpoint.membership_pushed(membership)
             return Installed()
         self._queued += 1
@@ -57,9 +57,6 @@ class Installer:
             self._thread.start()
         self._queue.put((membership, number))
         return None
-
-    def _resets(self, membership: Membership) -> bool:
-        return any(consumer.handler_version for consumer in membership.consumers)
 
     def _run(self) -> None:
         while (job := self._queue.get()) is not None:
@@ -95,8 +92,7 @@ class Installer:
                 publisher.foresee(membership)  # with others, perhaps, that are made for it
             with endpoint.lock:
                 sinks = [each for each in self._hosting(membership.channel) if each.stream.version < version]
-            code_of = self._code_of(membership.channel)
-            problems = {sink: sink.branches.prepare(membership, code_of) for sink in sinks}
+            problems = {sink: sink.branches.prepare(membership) for sink in sinks}
             hosts = self._cut(membership, sinks)
             for host in hosts:
                 endpoint.crew.submit(Job(host.close))  # nobody has to wait for the end of a process
@@ -119,13 +115,6 @@ class Installer:
             for branch in publisher.sink.branches
             if branch.host is None and branch.error is not None and branch.derived.key in present
         )
-
-    def _code_of(self, channel: str) -> Callable[[str], Derived | None]:
-        def code_of(key: str) -> Derived | None:
-            found = self._endpoint.requests.ask(GetModulator(channel, key))
-            return found if isinstance(found, Derived) else None
-
-        return code_of
 
     def _cut(self, membership: Membership, sinks: list[ConsumerSink]) -> list[Host]:
         endpoint = self._endpoint

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typing_extensions import override
 
 from echannel_ray import errors
 from echannel_ray.core.kinds import token_of
-from echannel_ray.derived.branch import Branch, Chunk, Host
-from echannel_ray.derived.modulator_refusals import check_key, refused
+from echannel_ray.derived.branch import Branch, Chunk
+from echannel_ray.derived.host import Host
 from echannel_ray.endpoint.crew import Job
+from echannel_ray.endpoint.deadlines import seconds_left
 from echannel_ray.formats import plain
 from echannel_ray.producers.local_source import NOTHING
-from echannel_ray.sandbox.limits import Limits, SandboxFailed, SandboxOwner, SandboxUnavailable
+from echannel_ray.sandbox.owner import SandboxFailed, SandboxOwner, SandboxUnavailable
 from echannel_ray.sandbox.process import Sandbox
 from echannel_ray.shared.copies import ALL_VERSIONS, CopyInSandbox
-
-if TYPE_CHECKING:
-    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
-    from echannel_ray.modulation.admission import Admission
 
 _MAX_BATCH_EVENTS = 1000
 _MAX_BATCH_BYTES = 768 << 10
@@ -34,7 +31,7 @@ class IsolatedHost(Host, SandboxOwner):
 
     def __init__(self, branch: Branch) -> None:
         self._branch = branch
-        self._endpoint: ProcessEndpoint = branch.endpoint
+        self._endpoint = branch.endpoint
         self._shipment = branch.derived.shipment
         self._shared = [
             CopyInSandbox(self, self._endpoint.sharing, index, ref) for index, ref in enumerate(self._shipment.shared)
@@ -55,11 +52,13 @@ class IsolatedHost(Host, SandboxOwner):
     def install(self) -> None:
         shipment = self._shipment
         branch = self._branch
-        for shared in self._shared:
-            shared.attach()
-        try:
-            self.sandbox = Sandbox(self, self._endpoint.warden, _limits(branch.sink.admission), shipment.name)
+        with contextlib.ExitStack() as undoing:
+            undoing.callback(self._detach)
+            for shared in self._shared:
+                shared.attach()
             try:
+                self.sandbox = Sandbox(self, self._endpoint.warden, branch.sink.admission, shipment.name)
+                undoing.callback(self.sandbox.close)
                 granted = {name: branch.sink.grants.grant(name) for name in shipment.requires}
                 installed = self.sandbox.install(
                     shipment.code,
@@ -68,16 +67,10 @@ class IsolatedHost(Host, SandboxOwner):
                     wants_key=shipment.key is not None,
                     timeout=_INSTALL_SECONDS,
                 )
-                check_key(shipment, branch, installed.key)
-            except BaseException:
-                self.sandbox.close()
-                raise
-        except (SandboxFailed, SandboxUnavailable) as error:
-            self._detach()
-            raise refused(shipment, branch, str(error)) from None
-        except BaseException:
-            self._detach()
-            raise
+            except (SandboxFailed, SandboxUnavailable) as error:
+                raise branch.refused(str(error)) from None
+            branch.check_key(installed.key)
+            undoing.pop_all()
         self.queues = installed.queues
         for shared in self._shared:
             shared.installed()
@@ -120,12 +113,15 @@ class IsolatedHost(Host, SandboxOwner):
         kinds, payloads = _as_batch(self._batch)
         originals = _originals(self._batch)
         if self._offset:
-            payloads = payloads[self._offset :]
-            kinds = kinds[self._offset :] if len(kinds) > 1 else kinds
+            kinds, payloads = kinds[self._offset :], payloads[self._offset :]
             originals = originals and (originals[0][self._offset :], originals[1][self._offset :])
+        self.sandbox.submit(self._next_number(), kinds, payloads, originals)
+
+    def _next_number(self) -> int:
+        """The number of what the sandbox is asked next; it is busy with that."""
         self._busy = True
         self._number += 1
-        self.sandbox.submit(self._number, kinds, payloads, originals)
+        return self._number
 
     def _finish(self) -> None:
         """The batch is done with, in one way or another; under the mutex."""
@@ -142,9 +138,7 @@ class IsolatedHost(Host, SandboxOwner):
         if not self._busy and not self._closed and self._waiting:
             count = self._waiting if self._asked_to_flush else self._branch.may_dequeue()
             if count:
-                self._busy = True
-                self._number += 1
-                self.sandbox.dequeue(self._number, count)
+                self.sandbox.dequeue(self._next_number(), count)
         if not self._busy:
             self._calm.notify_all()
 
@@ -169,21 +163,18 @@ class IsolatedHost(Host, SandboxOwner):
                 return True
             self._asked_to_flush = True
             try:
-                self._busy = True
-                self._number += 1
-                self.sandbox.flush(self._number)
+                self.sandbox.flush(self._next_number())
                 return self._wait_until_calm(deadline)
             finally:
                 self._asked_to_flush = False
 
     def _wait_until_calm(self, deadline: float | None) -> bool:
         # The sandbox answers, or is ended for its limits: this comes to an end.
-        while not self._closed and (self._busy or self._branch.pending or (self._asked_to_flush and self._waiting)):
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return False
-            self._calm.wait(left)
-        return True
+        return self._calm.wait_for(self._is_calm, seconds_left(deadline))
+
+    def _is_calm(self) -> bool:
+        waits = self._branch.pending or (self._asked_to_flush and self._waiting)
+        return self._closed or not (self._busy or waits)
 
     @override
     def close(self) -> None:
@@ -234,13 +225,16 @@ class IsolatedHost(Host, SandboxOwner):
                 return
             self.sandbox.restart()
             self._waiting = 0
-            left = sum(map(len, self._batch)) - at - 1
-            if self._batch and at >= 0 and left > 0:
-                self._offset = at + 1
-                self._send()
-            else:
-                self._finish()
-                self._go_on()
+            self._go_on_behind(at)
+
+    def _go_on_behind(self, at: int) -> None:
+        """Have the rest of the batch seen, behind the event at which it failed (-1: at none of these)."""
+        if 0 <= at < sum(map(len, self._batch)) - 1:
+            self._offset = at + 1
+            self._send()
+        else:
+            self._finish()
+            self._go_on()
 
     @override
     def ended(self, number: int, index: int, reason: str, overran: bool) -> None:
@@ -255,15 +249,9 @@ class IsolatedHost(Host, SandboxOwner):
             if overran:
                 branch.quarantine(reason)
             else:
-                event = self._event_at(self._offset + index if index >= 0 else -1)
-                if branch.failed(reason, event) and self._begin_anew():
-                    left = sum(map(len, self._batch)) - self._offset - index - 1
-                    if self._batch and index >= 0 and left > 0:
-                        self._offset += index + 1
-                        self._send()
-                    else:
-                        self._finish()
-                        self._go_on()
+                at = self._offset + index if index >= 0 else -1
+                if branch.failed(reason, self._event_at(at)) and self._begin_anew():
+                    self._go_on_behind(at)
                     return
             self._end()
 
@@ -295,10 +283,7 @@ class IsolatedHost(Host, SandboxOwner):
 
     @override
     def called(self, call: int, service: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._goes_away()
-        self._endpoint.crew.submit(
-            Job(self._answer, self.sandbox, call, self._call_service, service, method, args, kwargs)
-        )
+        self._serve(call, self._call_service, service, method, args, kwargs)
 
     def _call_service(self, service: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = self._branch.sink.grants.call(service, method, args, kwargs)
@@ -307,22 +292,19 @@ class IsolatedHost(Host, SandboxOwner):
 
     @override
     def shared_published(self, call: int, index: int, fields: dict[str, Any], expected_version: int | None) -> None:
-        self._goes_away()
-        publish = self._endpoint.sharing.publish
         ref = self._shipment.shared[index]
-        self._endpoint.crew.submit(Job(self._answer, self.sandbox, call, publish, ref, fields, expected_version))
+        self._serve(call, self._endpoint.sharing.publish, ref, fields, expected_version)
 
     @override
     def shared_pulled(self, call: int, index: int) -> None:
-        self._goes_away()
-        pull = self._endpoint.sharing.pull
-        self._endpoint.crew.submit(Job(self._answer, self.sandbox, call, pull, self._shipment.shared[index]))
+        self._serve(call, self._endpoint.sharing.pull, self._shipment.shared[index])
 
-    def _goes_away(self) -> None:
+    def _serve(self, call: int, function: Callable[..., Any], *arguments: Any) -> None:
         """The modulator waits for somebody who may wait for its copies of shared objects: see `InlineHost.away`."""
         self.is_away = True
         for shared in self._shared:
             shared.updated(ALL_VERSIONS)
+        self._endpoint.crew.submit(Job(self._answer, self.sandbox, call, function, *arguments))
 
     def _answer(self, sandbox: Sandbox, call: int, function: Callable[..., Any], *arguments: Any) -> None:
         """Answer who asked: there may be another sandbox by now, with calls of the same numbers."""
@@ -340,15 +322,6 @@ class IsolatedHost(Host, SandboxOwner):
         self._shared[index].updated(version)
 
 
-def _limits(admission: Admission) -> Limits:
-    return Limits(
-        max_seconds_per_event=admission.max_seconds_per_event,
-        max_cpu_fraction=admission.max_cpu_fraction,
-        max_memory_bytes=admission.max_memory_bytes,
-        modules=admission.modules,
-    )
-
-
 def _originals(chunks: list[Chunk]) -> tuple[list[int], list[Any]] | None:
     """What goes out for the events of a batch if they pass; None where that is what the sandbox sees."""
     if not any(token_of(chunk.kind) for chunk in chunks):
@@ -356,12 +329,9 @@ def _originals(chunks: list[Chunk]) -> tuple[list[int], list[Any]] | None:
     kinds: list[int] = []
     payloads: list[Any] = []
     for chunk in chunks:
-        found = chunk.originals()
-        if found is None:
-            seen, more = chunk.as_payloads()
-            found = [*(seen * len(more) if len(seen) == 1 else seen or bytes(len(more)))], more
-        kinds += found[0]
-        payloads += found[1]
+        chunk_kinds, more = chunk.originals()
+        kinds += chunk_kinds
+        payloads += more
     return kinds, payloads
 
 
@@ -369,9 +339,4 @@ def _as_batch(chunks: list[Chunk]) -> tuple[bytes, list[Any]]:
     if len(chunks) == 1:
         return chunks[0].as_payloads()
     parts = [chunk.as_payloads() for chunk in chunks]
-    payloads = [payload for _, more in parts for payload in more]
-    firsts = {kinds for kinds, _ in parts}
-    if len(firsts) == 1 and len(parts[0][0]) <= 1:
-        return parts[0][0], payloads
-    spelled = [kinds * len(more) if len(kinds) == 1 else kinds or bytes(len(more)) for kinds, more in parts]
-    return b"".join(spelled), payloads
+    return b"".join(kinds for kinds, _ in parts), [payload for _, payloads in parts for payload in payloads]

@@ -146,7 +146,9 @@ class _ShippingPickler(cloudpickle.CloudPickler):  # type: ignore[misc]
             # What pydantic has made of the class differs from process to process.
             return shared()
         make, arguments, (attributes, slots), *rest = reduction
-        arguments = tuple(None if _is_tracker(i, make, arguments) else each for i, each in enumerate(arguments))
+        # Last but one is the number by which cloudpickle finds a class again; random in each process.
+        *first, tracker_id, extra = arguments
+        arguments = (*first, None if isinstance(tracker_id, str) else tracker_id, extra)
         attributes = {name: each for name, each in attributes.items() if name not in _INCIDENTAL}
         return make, arguments, (attributes, slots), *rest
 
@@ -163,18 +165,14 @@ def _lines_of(code: types.CodeType) -> bytes:
     return b"\xff" * whole + (bytes((0xF8 | (rest - 1),)) if rest else b"")
 
 
-def _is_tracker(index: int, make: Any, arguments: tuple[Any, ...]) -> bool:
-    """The number by which cloudpickle finds a class again; random in each process. It comes last but one."""
-    return index == len(arguments) - 2 and isinstance(arguments[index], str)
-
-
 @contextmanager
 def _by_value() -> Iterator[None]:
     """Have cloudpickle take the program's own modules by value. It knows of no other way than to be told for all."""
     with _lock:
+        known = cloudpickle.list_registry_pickle_by_value()
         registered = []
         for name, module in [*sys.modules.items()]:
-            if "." not in name and _is_program(name, module) and name not in _registry():
+            if "." not in name and _is_program(name, module) and name not in known:
                 cloudpickle.register_pickle_by_value(module)
                 registered.append(module)
         try:
@@ -182,10 +180,6 @@ def _by_value() -> Iterator[None]:
         finally:
             for module in registered:
                 cloudpickle.unregister_pickle_by_value(module)
-
-
-def _registry() -> Any:
-    return cloudpickle.list_registry_pickle_by_value()
 
 
 def _installed_folders() -> tuple[str, ...]:

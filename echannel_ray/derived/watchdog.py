@@ -10,6 +10,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 _LOOK_SECONDS = 0.02
@@ -24,19 +25,17 @@ class Overran(BaseException):
     """The modulator took more time than its producer admits. (Not an `Exception`: few catch it by accident.)"""
 
 
+@dataclass(slots=True, eq=False)
 class Watch:
     """What the watchdog knows of one inline modulator; `enter` and `leave` surround each of its calls."""
 
-    __slots__ = ("calls", "fired", "limit_seconds", "progress", "seen", "seen_at", "thread")
-
-    def __init__(self, limit_seconds: float, progress: Callable[[], int]) -> None:
-        self.limit_seconds = limit_seconds
-        self.progress = progress  # how many events are left of a batch
-        self.thread = 0  # that is in the modulator
-        self.calls = 0
-        self.fired = False
-        self.seen: Any = None  # what was to be done when the watchdog looked last
-        self.seen_at = 0.0
+    limit_seconds: float
+    progress: Callable[[], int] = lambda: 0  # how many events are left of a batch
+    thread: int = 0  # that is in the modulator
+    calls: int = 0
+    fired: bool = False
+    seen: Any = None  # what was to be done when the watchdog looked last
+    seen_at: float = 0.0
 
     def enter(self) -> None:
         """Note that a call of the modulator begins."""

@@ -18,8 +18,6 @@ _LOOK_SECONDS: Final = 1.0
 class Weight:
     """The number and size of all events that have passed one place."""
 
-    __slots__ = ("_bytes", "_look_at", "_looks", "_seen_bytes", "_unknown")
-
     def __init__(self) -> None:
         self._bytes = 0
         self._unknown = 0  # events whose bytes nobody has
@@ -54,8 +52,6 @@ class Weight:
 
 class Savings:
     """What one modulator saves: the weight of what it sees, and of what it sends."""
-
-    __slots__ = ("_most_bytes", "emitted", "seen")
 
     def __init__(self) -> None:
         self.seen, self.emitted = Weight(), Weight()

@@ -111,14 +111,15 @@ def _sockets_problem() -> str | None:
 
 def _sandbox() -> tuple[list[str], str | None]:
     """The layers of a sandbox that was really made; or why none can be."""
-    from echannel_ray.sandbox.limits import Limits
+    from echannel_ray.modulation.admission import Admission
     from echannel_ray.sandbox.process import Sandbox
     from echannel_ray.sandbox.warden import Warden
 
     nobody: Any = None  # owners are told from `install` on
     warden = Warden()
     try:
-        sandbox = Sandbox(nobody, warden, Limits(0.5, 1.0, _SANDBOX_BYTES), "doctor")
+        limits = Admission(max_seconds_per_event=0.5, max_memory_bytes=_SANDBOX_BYTES, modules=())
+        sandbox = Sandbox(nobody, warden, limits, "doctor")
         sandbox.close()
         return list(sandbox.layers), None
     except (EChannelError, OSError, TimeoutError) as error:

@@ -135,15 +135,12 @@ class ColumnReader:
 
 
 def _mismatch(wanted: pa.Schema, found: pa.Schema) -> TypeMismatch:
-    differing = [
-        f"{name!r} ({_type(found, name)} in place of {_type(wanted, name)})"
-        for name in dict.fromkeys([*wanted.names, *found.names])
-        if _type(wanted, name) != _type(found, name)
-    ]
+    names = [name for name in dict.fromkeys([*wanted.names, *found.names]) if _type(wanted, name) != _type(found, name)]
+    differing = [f"{name!r} ({_type(found, name)} in place of {_type(wanted, name)})" for name in names]
     return TypeMismatch(
         f"a batch of other columns than the channel's can't be published: {', '.join(differing)}. Cast it to the "
         "channel's schema",
-        field=next((name for name in [*wanted.names, *found.names] if _type(wanted, name) != _type(found, name)), None),
+        field=names[0] if names else None,
     )
 
 

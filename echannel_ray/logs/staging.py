@@ -48,16 +48,14 @@ def stage(rows: sqlite3.Connection, place: WriteAttempt, number: int, entry: New
     return True
 
 
-def commit(
-    rows: sqlite3.Connection, write: str, chosen: Sequence[Chosen], first: int, now: float
-) -> tuple[Committed, int]:
-    """Append what these attempts have staged as events from `first` on, by partition: the range, and its bytes.
+def commit(rows: sqlite3.Connection, write: str, chosen: Sequence[Chosen], first: int, now: float) -> Committed:
+    """Append what these attempts have staged as events from `first` on, by partition.
 
     No data are moved: rows are. What else is staged for this write remains, for `sweep`.
     """
     known = outcome(rows, write)
     if isinstance(known, Committed):
-        return known, 0
+        return known
     if known is not None:
         raise NotStaged(f"write {write!r} was aborted, or its lease has ended: begin a new one")
     end, size = first, 0
@@ -81,7 +79,7 @@ def commit(
         size += int(staged_bytes)
     rows.execute("INSERT INTO ledger VALUES (?, ?, ?, ?)", (write, first, end, now))
     rows.execute("DELETE FROM leases WHERE write = ?", (write,))
-    return Committed(first, end), size
+    return Committed(first, end, size_bytes=size)
 
 
 def abort(rows: sqlite3.Connection, write: str, now: float) -> bool:

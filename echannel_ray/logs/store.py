@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
 
 from echannel_ray.logs import entry_rows, staging
@@ -26,28 +25,25 @@ class Store:
 
     What a call has done when it returns survives the end of this process at any moment (not that of the machine:
     nothing waits for the disk). Files don't shrink: what was forgotten leaves room that is used again. Without a path
-    the log is in memory up to `cache_bytes`, spills to a temporary file beyond that, and is gone with the process.
+    the log is in memory up to 64 MiB, spills to a temporary file beyond that, and is gone with the process.
 
     Offsets count events, from 0: `first` is the oldest that is retained, `next` the next to come. `size_bytes` are of
     the log's data, `staged_bytes` of those that wait for a commit. `log` is random, made with the log and kept with it.
     What is in `on_append` is called after each append and commit, outside all locks.
     """
 
-    def __init__(self, path: str | None, bounds: LogBounds, cache_bytes: int = 64 << 20) -> None:
+    def __init__(self, path: str | None, bounds: LogBounds) -> None:
         self.on_append: list[Callable[[], None]] = []
         self._bounds = bounds
-        self._database = Database(path, cache_bytes)
+        self._database = Database(path)
         self._changed = threading.Condition()  # guards what follows; taken within the database's lock, never around it
         self._recent = RecentEntries(RECENT_BYTES)
-        self._closed = False
+        self.closed = False
         self._trimming = threading.Lock()
         with self._transaction() as rows:
             if not rows.execute("SELECT 1 FROM log").fetchone():
                 rows.execute("INSERT INTO log VALUES (?, 0)", (secrets.token_hex(8),))
             self.log: str = rows.execute("SELECT name FROM log").fetchone()[0]
-            self.first: int
-            self.next: int
-            self.size_bytes: int
             self.first, self.next, self.size_bytes = entry_rows.extent(rows)
             self.staged_bytes, unswept = staging.left(rows)
         self._set_trim_at()
@@ -122,12 +118,7 @@ class Store:
     def wait(self, offset: int, timeout: float | None) -> bool:
         """Wait until there is an event of this offset; False where time has passed, or the log was closed."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.next > offset or self._closed, timeout) and self.next > offset
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the store was closed."""
-        return self._closed
+            return self._changed.wait_for(lambda: self.next > offset or self.closed, timeout) and self.next > offset
 
     def group(self, name: str) -> int | None:
         """The offset up to which this group has done with all; None: there is no such group."""
@@ -138,21 +129,13 @@ class Store:
         with self._database.exclusive() as rows:
             return {name: (offset, until) for name, offset, until in rows.execute("SELECT * FROM groups")}
 
-    def set_group(
-        self,
-        name: str,
-        next: int,  # noqa: A002
-        hold_until: float | None = None,
-        *,
-        force: bool = False,
-    ) -> None:
-        """The group has done with all before `next`: it goes back only if forced. Its hold stays as it is for None."""
+    def set_group(self, name: str, next: int, hold_until: float | None = None) -> None:  # noqa: A002
+        """The group has done with all before `next`: it never goes back. Its hold stays as it is for None."""
         with self._transaction() as rows:
             known = rows.execute("SELECT next, hold_until FROM groups WHERE name = ?", (name,)).fetchone()
             known_next, known_hold = known or (next, 0.0)
-            reached = next if force else max(next, known_next)
             held = known_hold if hold_until is None else hold_until
-            rows.execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?)", (name, reached, held))
+            rows.execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?)", (name, max(next, known_next), held))
 
     def drop_group(self, name: str) -> None:
         """Forget a group."""
@@ -178,18 +161,18 @@ class Store:
         """
         with self._database.exclusive() as rows:
             with transaction(rows):
-                done, size = staging.commit(rows, write, chosen, self.next, now)
+                done = staging.commit(rows, write, chosen, self.next, now)
             if done.repeated:
                 return done
-            self.staged_bytes -= size
+            self.staged_bytes -= done.size_bytes
             with self._changed:
                 self._recent.clear()
-                self.size_bytes += size
+                self.size_bytes += done.size_bytes
                 self.next = done.next
                 self._changed.notify_all()
         self._sweep(write)
         self._tell(now)
-        return replace(done, size_bytes=size)
+        return done
 
     def abort(self, write: str, now: float) -> bool:
         """Drop what was staged for a write, and refuse what still comes; False, and nothing, where it was committed."""
@@ -260,7 +243,7 @@ class Store:
     def close(self) -> None:
         """Close the store; who waits for entries is woken."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
         self._database.close()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import pickletools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from echannel_ray.errors import ModulatorRefused
@@ -21,16 +22,14 @@ _MAX_DEPTH: Final = 400
 _DIGEST_BYTES: Final = 20
 
 
+@dataclass(slots=True, eq=False)
 class GraphNode:
     """A value that is no atom: what made it, and of what."""
 
-    __slots__ = ("children", "digest", "number", "op")
-
-    def __init__(self, op: str, children: list[Any]) -> None:
-        self.op = op
-        self.children = children
-        self.number = 0  # in the order of the first visit
-        self.digest: bytes | None = None
+    op: str
+    children: list[Any]
+    number: int = 0  # in the order of the first visit
+    digest: bytes | None = None
 
 
 _MARK: Final = object()
@@ -59,11 +58,8 @@ def identity_of(code: bytes, key: bytes | None, masters: Sequence[tuple[int, ...
     except ModulatorRefused:
         raise
     except Exception as error:  # of reading what anybody may have made
-        raise _refused(f"what was shipped can't be read: {error}") from None
-
-
-def _refused(reason: str) -> ModulatorRefused:
-    return ModulatorRefused(f"this modulator was refused: {reason}", reason=reason)
+        reason = f"what was shipped can't be read: {error}"
+        raise ModulatorRefused(f"this modulator was refused: {reason}", reason=reason) from None
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------
@@ -118,16 +114,6 @@ class _GraphReader:
     def push(self, op: str, children: list[Any]) -> None:
         self.stack.append(GraphNode(op, children))
 
-    def top(self, *ops: str) -> GraphNode:
-        node = self.stack[-1]
-        if not isinstance(node, GraphNode):
-            raise ValueError(f"it changes what is none of {', '.join(ops)}")
-        return node
-
-
-def _named(reader: _GraphReader, argument: Any) -> None:
-    reader.push("global", str(argument).split(" ", 1))
-
 
 _ATOMS: Final = frozenset(
     {
@@ -169,7 +155,7 @@ _STEPS: Final[dict[str, Callable[[_GraphReader, Any], None]]] = {
     "SETITEM": lambda r, a: _extend(r, r.pop(2), "setitem"),
     "SETITEMS": lambda r, a: _extend(r, r.to_mark(), "setitem"),
     "ADDITEMS": lambda r, a: _extend(r, r.to_mark(), "add"),
-    "GLOBAL": _named,
+    "GLOBAL": lambda r, a: r.push("global", str(a).split(" ", 1)),
     "STACK_GLOBAL": lambda r, a: r.push("global", r.pop(2)),
     "REDUCE": lambda r, a: r.push("reduce", r.pop(2)),
     "NEWOBJ": lambda r, a: r.push("newobj", r.pop(2)),
@@ -198,7 +184,9 @@ def _changed_by(node: Any) -> GraphNode | None:
 
 
 def _extend(reader: _GraphReader, more: list[Any], how: str) -> None:
-    node = reader.top(how)
+    node = reader.stack[-1]
+    if not isinstance(node, GraphNode):
+        raise ValueError(f"it changes what is none of {how}")
     if node.op == _PLAIN_OF.get(how):
         node.children.extend(more)
     else:

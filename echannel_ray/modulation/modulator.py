@@ -90,7 +90,6 @@ class Demodulator:
         return ()
 
 
-def overrides(modulator: Modulator | type[Modulator], method: str) -> bool:
+def overrides(modulator: Modulator, method: str) -> bool:
     """Whether the class of this modulator has a method of its own in the place of the base's."""
-    cls = modulator if isinstance(modulator, type) else type(modulator)
-    return getattr(cls, method) is not getattr(Modulator, method)
+    return getattr(type(modulator), method) is not getattr(Modulator, method)

@@ -60,8 +60,7 @@ class Replica:
             raise BrokenAt(len(events) - length_hint(remaining) - 1, error) from None
         finally:
             self.current = None
-            if self.queues:
-                self._queue()
+            self.keep_emitted()
 
     def left(self) -> int:
         """How many events of the batch that it works on it has not begun with."""
@@ -73,23 +72,21 @@ class Replica:
         try:
             self.modulator.period()
         finally:
-            if self.queues:
-                self._queue()
+            self.keep_emitted()
 
     def flush(self) -> None:
         """Have the modulator emit what it holds back."""
         try:
             self.modulator.flush()
         finally:
-            if self.queues:
-                self._queue()
+            self.keep_emitted()
 
     def dequeue(self, count: int) -> list[Any]:
         """The transport can take so many events: what to send. Fewer, when no more wait or the modulator drops some."""
         taken: list[Any] = []
         while self.waiting and len(taken) < count:
             event = self.modulator.dequeue(self.waiting.popleft())
-            self._queue()
+            self.keep_emitted()
             if event is not None:
                 taken.append(event)
         return taken
@@ -100,6 +97,8 @@ class Replica:
         self.emitted.clear()
         return taken
 
-    def _queue(self) -> None:
-        self.waiting.extend(self.emitted)
-        self.emitted.clear()
+    def keep_emitted(self) -> None:
+        """Have what was emitted wait, if the modulator keeps a queue."""
+        if self.queues:
+            self.waiting.extend(self.emitted)
+            self.emitted.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
 from echannel_ray.core.lags import ends_of, stream_name
@@ -25,27 +25,29 @@ if TYPE_CHECKING:
     from echannel_ray.endpoint.record_codec import RecordEncoder
 
 
-class Origin(Protocol):
+class Origin:
     """What publishes by a producer of its own what a log holds: it follows who consumes, and counts otherwise."""
 
-    @property
-    def log(self) -> OpenedLog | None:
-        """The log that the producer stands for in its channel's books; None where it is in no books."""
+    log: OpenedLog | None = None  # that the producer stands for in its channel's books; None where it is in no books
 
     def foresee(self, membership: Membership) -> None:
         """This membership is about to be made ready for; without the lock."""
 
     def follow(self, membership: Membership) -> None:
         """The consumers have changed; under the lock. It calls `apply` of the producer's sink."""
+        raise NotImplementedError
 
     def totals(self, published: dict[str, Any]) -> dict[str, Any]:
         """What of its counters only grows, of those of the producer itself."""
+        raise NotImplementedError
 
     def counters(self, published: dict[str, Any]) -> dict[str, Any]:
         """All that it has counted."""
+        return self.totals(published)
 
     def ends(self) -> dict[str, int]:
-        """How far its log goes."""
+        """How far its log goes, where it stands for that."""
+        return {}
 
 
 class Publisher:

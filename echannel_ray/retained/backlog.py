@@ -52,10 +52,9 @@ class Backlog:
         # What is gathered: of one kind at a time.
         self._kind = -1
         self._gathered: list[Any] = []
-        self._gathered_bytes = 0
         self._entries: list[NewEntry] = []  # those of other kinds before it
-        self._entries_bytes = 0
         self._entries_events = 0
+        self._gathered_bytes = 0  # of both
         self.sent: deque[Sent] = deque()
         self._sent_bytes = 0
         self._under_way = 0
@@ -66,7 +65,7 @@ class Backlog:
     @property
     def size_bytes(self) -> int:
         """Of all that is not logged."""
-        return self._sent_bytes + self._gathered_bytes + self._entries_bytes
+        return self._sent_bytes + self._gathered_bytes
 
     # ---- gathering ----
 
@@ -85,7 +84,8 @@ class Backlog:
         """So many records in a block."""
         self._close_entry()
         self.sequence += count
-        self._add_entry(count, kind, data, size)
+        self._gathered_bytes += size
+        self._add_entry(count, kind, data)
 
     def skip(self, count: int) -> None:
         """So many events are dropped."""
@@ -96,14 +96,12 @@ class Backlog:
     def _close_entry(self) -> None:
         """What was gathered becomes an entry."""
         if self._gathered:
-            data = _encode(self._gathered)
-            self._add_entry(len(self._gathered), self._kind, data, self._gathered_bytes)
-            self._gathered, self._gathered_bytes = [], 0
+            self._add_entry(len(self._gathered), self._kind, _encode(self._gathered))
+            self._gathered = []
 
-    def _add_entry(self, count: int, kind: int, data: bytes, size: int) -> None:
+    def _add_entry(self, count: int, kind: int, data: bytes) -> None:
         entry = NewEntry(count, wire_kind(kind), token_of(kind), data, self._producer, self._first, time.time())
         self._entries.append(entry)
-        self._entries_bytes += size
         self._entries_events += count
         self._first += count
 
@@ -112,20 +110,20 @@ class Backlog:
         """Whether what was gathered should leave: nothing is under way whose answer would have it leave, or it is
         enough.
         """
-        size = self._gathered_bytes + self._entries_bytes
-        return not self.sent or size >= FULL_BYTES or len(self._gathered) + self._entries_events >= _FULL_EVENTS
+        events = len(self._gathered) + self._entries_events
+        return not self.sent or self._gathered_bytes >= FULL_BYTES or events >= _FULL_EVENTS
 
     def leave(self) -> None:
         """Have all that was gathered sent next."""
         self._close_entry()
         if self._entries:
-            sent = Sent(self.last_sent, self._entries[-1].sequence + self._entries[-1].count - 1, self._entries,
-                        self._entries_bytes)  # fmt: skip
+            last = self._entries[-1].sequence + self._entries[-1].count - 1
+            sent = Sent(self.last_sent, last, self._entries, self._gathered_bytes)
             self.packs += 1
             self.last_sent = sent.last
             self.sent.append(sent)
             self._sent_bytes += sent.size_bytes
-            self._entries, self._entries_bytes, self._entries_events = [], 0, 0
+            self._entries, self._entries_events, self._gathered_bytes = [], 0, 0
 
     # ---- sending ----
 

@@ -8,52 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from typing_extensions import override
 
 from echannel_ray import errors
 from echannel_ray.core.messages import REPLAY, Membership, OpenedLog
 from echannel_ray.logs.entries import Entry
-from echannel_ray.logs.store import Store
 from echannel_ray.producers.local_source import NOTHING
 from echannel_ray.producers.outlet import Encoded
 from echannel_ray.producers.pending_deliveries import PendingDelivery
 from echannel_ray.producers.publisher import Publisher
 from echannel_ray.retained.log_feed import LOOK_SECONDS, LogFeed
-from echannel_ray.retained.progress import Progress, is_progress
+from echannel_ray.retained.log_server import LogServer
+from echannel_ray.retained.progress import is_progress
 from echannel_ray.retained.replay import Replay
-
-Resolved: TypeAlias = Callable[[str, int, int, list[tuple[str, str]]], None]
 
 
 class DerivedFeed(LogFeed):
     """One per log: it publishes what is logged, from the moment on at which somebody derives from it."""
 
-    def __init__(
-        self,
-        store: Store,
-        publisher: Publisher,
-        opened_log: OpenedLog,
-        told: Callable[[Membership, bool], None],
-        resolved: Resolved,
-    ) -> None:
-        """`told` is called with each membership, and whether the channel was deleted; for `resolved` see `derives`."""
-        super().__init__(store, publisher)
-        self.log = opened_log
-        self._told = told
-        self._resolved = resolved
-        self._progress = Progress(self._sink, store)
+    def __init__(self, log_server: LogServer, publisher: Publisher, deleted: Callable[[], None]) -> None:
+        """`deleted` is called when the channel was."""
+        super().__init__(log_server.store, publisher)
+        self.log = OpenedLog(log_server.store.log, log_server.opened_at)
+        self._log_server = log_server
+        self._deleted = deleted
         self._replays: set[str] = set()
         self._delivered: set[tuple[str, int]] = set()  # producers, and their numbers: who waits for the event
         self.client_events = 0  # that came by a gateway
         self.client_bytes = 0
+        log_server.derives = self._derives
 
     @override
     def follow(self, membership: Membership) -> None:
+        if membership.deleted or membership.incarnation != self.publisher.incarnation:
+            self._deleted()
+        else:
+            direct = [each for each in membership.consumers if not each.derived]
+            self._log_server.members_are({(each.endpoint, each.subscription): each.group for each in direct})
         # Who reads the log itself gets nothing from here.
-        is_other = membership.incarnation != self.publisher.incarnation
-        self._told(membership, membership.deleted or is_other)
         derived = tuple(each for each in membership.consumers if each.derived)
         super().follow(replace(membership, consumers=derived))
         noted = self._progress.noted
@@ -98,10 +92,7 @@ class DerivedFeed(LogFeed):
             has_more = self._store.wait(self._at, LOOK_SECONDS)
             end = self._store.next  # before the look at the branches: one that is made now wants what comes now
             if self._sink.has_branches:
-                self._progress.begin(self._at)
-                if has_more:
-                    self._publish_some()
-                self._progress.published(self._at)
+                self._go_further(has_more)
             elif self._progress.is_expecting:
                 self._store.wait(end, LOOK_SECONDS)
             else:
@@ -130,7 +121,7 @@ class DerivedFeed(LogFeed):
 
         def done() -> None:
             handled, failures = delivery.outcomes()
-            self._resolved(*key, handled, failures)
+            self._log_server.derived_handled(*key, handled, failures)
 
         with self._sink.lock:
             delivery.when_done(done)
@@ -138,12 +129,10 @@ class DerivedFeed(LogFeed):
     def _resolve_rest(self, failures: list[tuple[str, str]]) -> None:
         """What was delivered, and modulators do not get after all: whoever waits for that must not wait for good."""
         while self._delivered:
-            self._resolved(*self._delivered.pop(), 0, failures)
+            self._log_server.derived_handled(*self._delivered.pop(), 0, failures)
 
-    def derives(self, producer: str, last: int) -> bool:
-        """An event is about to be logged, and somebody waits for it: whether modulators will get it, and `resolved`
-        will be called when what they emit was handled.
-        """
+    def _derives(self, producer: str, last: int) -> bool:
+        """An event is about to be logged, and somebody waits for it: whether modulators will get it."""
         if not self._sink.has_branches:
             return False
         self._delivered.add((producer, last))

@@ -1,22 +1,25 @@
-"""Entries of a log as what a subscription gets."""
+"""Entries of a log as what a subscription gets, and parts of entries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from echannel_ray.consumers.trouble import PECULIAR, undecodable
 from echannel_ray.core.kinds import BLOCK, PLAIN, RECORD, Block, typed
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.formats.packs import MalformedPack, PackBody
 from echannel_ray.formats.sealed_events import ORDINARY, Decoding
 from echannel_ray.logs.entries import FILE, Entry
-
-if TYPE_CHECKING:
-    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
+from echannel_ray.records.known import known
+from echannel_ray.records.sources import travelling_part
+from echannel_ray.schemas.schema import LAYOUT
 
 _payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
+_raw_payloads: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class EntryPart(NamedTuple):
@@ -54,6 +57,35 @@ def events_of(entry: Entry, start: int, stop: int, decoding: Decoding = ORDINARY
         return PLAIN, payloads
     body = PackBody([], [], [], [], [], bytes((entry.kind,)), 0, 0.0, payloads)
     return PLAIN, decoding.events(body)
+
+
+def cut(entry: Entry, start: int, stop: int) -> Entry:
+    """Those of its events that lie between two offsets, as an entry: a member of a group who is given ten of a thousand
+    gets the bytes of ten. All of them where they can't be told apart here: a file, columns of Arrow, a block of a
+    format that this process does not know, and what is malformed.
+    """
+    begin, end = max(0, start - entry.first), min(entry.count, stop - entry.first)
+    if (begin, end) == (0, entry.count) or entry.kind == FILE:
+        return entry
+    if entry.kind == BLOCK:
+        format = known(entry.token)  # noqa: A001
+        if format is None or format.encoding != LAYOUT:
+            return entry
+        try:
+            data = travelling_part(format, entry.data, entry.count, begin, end)
+        except ValueError:
+            return entry
+    else:
+        try:
+            payloads = _raw_payloads(entry.data)
+        except msgspec.DecodeError:
+            return entry  # whoever reads it says so
+        if len(payloads) != entry.count:
+            return entry
+        data = _encode(payloads[begin:end])
+    return msgspec.structs.replace(
+        entry, first=entry.first + begin, count=end - begin, data=data, sequence=entry.sequence + begin
+    )
 
 
 def unfolded(entry: Entry, as_bytes: bool = False) -> Iterator[Entry]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from echannel_ray.core.messages import Definition
@@ -13,15 +14,14 @@ from echannel_ray.retained.derived_feed import DerivedFeed
 from echannel_ray.retained.log_server import LogServer
 
 
+@dataclass
 class HostedLog:
     """One per log that is kept here."""
 
-    def __init__(self, definition: Definition, log_server: LogServer, feed: DerivedFeed, path: Path | None) -> None:
-        """`path` is where it is on disk, if it is there."""
-        self.definition = definition
-        self.log_server = log_server
-        self.feed = feed
-        self.path = path
+    definition: Definition
+    log_server: LogServer
+    feed: DerivedFeed
+    path: Path | None  # where it is on disk, if it is there
 
     @property
     def store(self) -> Store:

@@ -17,11 +17,16 @@ MAX_CALL_BYTES: Final = 1 << 20
 MAX_ENTRY_BYTES: Final = 4 << 20
 
 
-class Append(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Log these; `last` is the number of their last event, as `producer` counts. Answered by `Appended`."""
+class _ToLog(msgspec.Struct, frozen=True, array_like=True):
+    """A question for a log: its channel, and which log of it is meant."""
 
     channel: str
     log: str
+
+
+class Append(_ToLog, frozen=True, tag=20):
+    """Log these; `last` is the number of their last event, as `producer` counts. Answered by `Appended`."""
+
     producer: str
     after: int  # what this producer has said is logged up to there, or has to be; -1: whatever is
     last: int
@@ -30,35 +35,27 @@ class Append(msgspec.Struct, frozen=True, array_like=True, tag=20):
     slices: int = 0  # the data of the only entry came before, in so many
 
 
-class Slice(msgspec.Struct, frozen=True, array_like=True, tag=21):
+class Slice(_ToLog, frozen=True, tag=21):
     """A part of an entry that is too long for a call, ahead of its `Append`. Answered by `Done`."""
 
-    channel: str
-    log: str
     producer: str
     last: int
     number: int
     data: bytes
 
 
-class Await(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """How the readers have handled the event that was delivered with this `last`. Answered, late, by
-    `DeliveryOutcomes`.
-    """
+class Await(_ToLog, frozen=True, tag=22):
+    """How its readers have handled the event delivered with this `last`. Answered, late, by `DeliveryOutcomes`."""
 
-    channel: str
-    log: str
     producer: str
     last: int
 
 
-class Join(msgspec.Struct, frozen=True, array_like=True, tag=23):
+class Join(_ToLog, frozen=True, tag=23):
     """A subscription begins to read: at an offset, or at the "earliest" or "new" events; a group where it was.
     Answered by `Joined`.
     """
 
-    channel: str
-    log: str
     subscription: int
     group: str | None
     start: int | str
@@ -66,13 +63,11 @@ class Join(msgspec.Struct, frozen=True, array_like=True, tag=23):
     held: list[tuple[int, int]] = []  # and what it was given by a log host that died, and handles now
 
 
-class Fetch(msgspec.Struct, frozen=True, array_like=True, tag=24):
+class Fetch(_ToLog, frozen=True, tag=24):
     """What follows from this offset on; of a group's, what is its turn. Answered by `Fetched`: as soon as there is
     something.
     """
 
-    channel: str
-    log: str
     subscription: int
     start: int
     max_bytes: int
@@ -81,62 +76,50 @@ class Fetch(msgspec.Struct, frozen=True, array_like=True, tag=24):
     number: int = 0  # rises with each fetch of a member, so that one that is repeated is given the same again
 
 
-class Look(msgspec.Struct, frozen=True, array_like=True, tag=28):
+class Look(_ToLog, frozen=True, tag=28):
     """How far the log goes, and whether it knows a group. Answered by `Extent`."""
 
-    channel: str
-    log: str
     group: str | None = None
 
 
-class ReadRange(msgspec.Struct, frozen=True, array_like=True, tag=29):
+class ReadRange(_ToLog, frozen=True, tag=29):
     """What is there between two offsets, for one who is no reader. Answered by `Fetched`."""
 
-    channel: str
-    log: str
     start: int
     stop: int
     max_bytes: int
 
 
-class Hold(msgspec.Struct, frozen=True, array_like=True, tag=30):
+class Hold(_ToLog, frozen=True, tag=30):
     """A group outside the cluster is at `start`: an offset up to which it has done with all, or, where it is new, the
     "earliest" or the "latest". Nothing is forgotten beyond it for so long. Answered by `Joined`.
     """
 
-    channel: str
-    log: str
     group: str
     start: int | str
     lease_seconds: float
 
 
-class FetchSlice(msgspec.Struct, frozen=True, array_like=True, tag=25):
+class FetchSlice(_ToLog, frozen=True, tag=25):
     """A part of the data of the entry that begins at `first`. Answered by `Sliced`."""
 
-    channel: str
-    log: str
     first: int
     at: int
 
 
-class Handled(msgspec.Struct, frozen=True, array_like=True, tag=26):
+class Handled(_ToLog, frozen=True, tag=26):
     """A delivered event was handled; `outcome` is what went wrong, or nothing; a zero: it was let go. Answered by
     `Done`.
     """
 
-    channel: str
-    log: str
     subscription: int
     offset: int
     outcome: bytes
 
 
-class Leave(msgspec.Struct, frozen=True, array_like=True, tag=27):
+class Leave(_ToLog, frozen=True, tag=27):
     """A subscription reads no more; of a group's member, what it has handled. Answered by `Done`."""
 
-    channel: str
-    log: str
     subscription: int
     group: str | None
     done: list[tuple[int, int]]
@@ -211,17 +194,3 @@ class Unlogged(msgspec.Struct, frozen=True, array_like=True, tag=48):
 
 
 ANSWERS: Final = (Appended, Joined, Fetched, Gone, OtherLog, Extent, Sliced, DeliveryOutcomes, Done, Unlogged)
-
-
-def without_data(entry: Entry) -> Entry:
-    """An entry whose data travel in slices."""
-    return Entry(
-        entry.first, entry.count, entry.kind, entry.token, b"", entry.producer, entry.sequence, entry.published_at
-    )
-
-
-def with_data(about: Entry, data: bytes) -> Entry:
-    """The entry again, with the data that came in slices."""
-    return Entry(
-        about.first, about.count, about.kind, about.token, data, about.producer, about.sequence, about.published_at
-    )

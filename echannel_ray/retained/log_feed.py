@@ -7,10 +7,11 @@ import threading
 from typing import Any, Final
 
 import msgspec
+from typing_extensions import override
 
 from echannel_ray import errors
 from echannel_ray.core.kinds import BLOCK, typed
-from echannel_ray.core.messages import Membership, OpenedLog
+from echannel_ray.core.messages import Membership
 from echannel_ray.core.streams import RETENTION
 from echannel_ray.endpoint.record_codec import open_more
 from echannel_ray.formats.events import OVERHEAD_BYTES
@@ -19,10 +20,11 @@ from echannel_ray.logs.store import Store
 from echannel_ray.producers.consumer_sink import ConsumerSink
 from echannel_ray.producers.local_source import NOTHING
 from echannel_ray.producers.outlet import Encoded
-from echannel_ray.producers.publisher import Publisher
+from echannel_ray.producers.publisher import Origin, Publisher
 from echannel_ray.records import known
 from echannel_ray.records.sources import travelling_part
 from echannel_ray.retained.entry_events import unfolded
+from echannel_ray.retained.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -32,24 +34,20 @@ _NEVER: Final = 1 << 62  # an offset that no event will have
 _payloads: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
-class LogFeed:
+class LogFeed(Origin):
     """What all of these have in common: a producer, and a thread that reads the log and publishes by it."""
-
-    log: OpenedLog | None = None
 
     def __init__(self, store: Store, publisher: Publisher) -> None:
         assert isinstance(publisher.sink, ConsumerSink)
         self.publisher = publisher
         self._sink = publisher.sink
         self._endpoint = publisher.endpoint
+        self._channel = publisher.channel
         self._store = store
+        self._progress = Progress(self._sink, store)
         publisher.origin = self
         self._at = 0  # all before this was published, or was told to be gone
         self._thread: threading.Thread | None = None
-
-    @property
-    def _channel(self) -> str:
-        return self.publisher.channel
 
     def _begin(self, at: int) -> None:
         """Publish from this offset on, in a thread of its own."""
@@ -66,7 +64,7 @@ class LogFeed:
                 logger.debug("channel %r: %s", self._channel, error)  # deleted, or this process leaves
                 return
             except Exception as error:  # the disk is full, say: others may see to that
-                if not self._is_open or self._store.is_closed:
+                if not self._is_open or self._store.closed:
                     return
                 logger.exception("what is derived from the log of channel %r gets nothing at present", self._channel)
                 self._tell(self._unreadable(error))
@@ -88,28 +86,25 @@ class LogFeed:
         stream = self._sink.stream
         return not stream.closed and not stream.deleted and not self._endpoint.closed
 
-    # ---- for its producer: see `Origin` ----
+    # ---- for its producer ----
 
-    def foresee(self, membership: Membership) -> None:
-        """This membership is about to be made ready for; without the endpoint's lock."""
-
+    @override
     def follow(self, membership: Membership) -> None:
-        """The consumers have changed; under the lock."""
         self._sink.apply(membership)
 
+    @override
     def totals(self, published: dict[str, Any]) -> dict[str, Any]:
-        """What of its counters only grows. The channel's producers have counted what it publishes again."""
+        # The channel's producers have counted what it publishes again.
         return {name: published[name] for name in ("events_dropped", "dropped", "derived") if name in published}
 
-    def counters(self, published: dict[str, Any]) -> dict[str, Any]:
-        """All that it has counted."""
-        return self.totals(published)
-
-    def ends(self) -> dict[str, int]:
-        """How far its log goes, where it stands for that."""
-        return {}
-
     # ---- in its thread ----
+
+    def _go_further(self, has_more: bool) -> None:
+        """There are consumers: publish what comes next, if there is more, and note how far they have come."""
+        self._progress.begin(self._at)
+        if has_more:
+            self._publish_some()
+        self._progress.published(self._at)
 
     def _publish_some(self) -> None:
         """Publish what comes next."""

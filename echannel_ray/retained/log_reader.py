@@ -14,8 +14,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import msgspec
 from typing_extensions import override
 
 from echannel_ray.consumers.inbox import Inbox, Supply
@@ -25,14 +26,12 @@ from echannel_ray.core.deliveries import RELEASED
 from echannel_ray.core.messages import LogAddress, Membership
 from echannel_ray.endpoint.calls import Call, Nobody
 from echannel_ray.endpoint.crew import Job
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.errors import EChannelError, EventsMissing
 from echannel_ray.logs.entries import Entry
 from echannel_ray.logs.positions import Position
 from echannel_ray.retained import log_calls
 from echannel_ray.retained.entry_events import EntryPart, decoded, size_of, unfolded
-
-if TYPE_CHECKING:
-    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 logger = logging.getLogger(__name__)
 
@@ -211,9 +210,12 @@ class LogReader(Supply):
             # On the thread that reads the link, so not here: what follows takes locks and calls.
             self._endpoint.crew.submit(Job(self._answered, cursor, attempt, call, then))
 
+        self._begin_call(cursor, message, answered, **how)
+
+    def _begin_call(self, cursor: LogCursor, message: Any, then: Callable[[Call], None], **how: float) -> None:
+        address = cursor.address
         try:
-            address = cursor.address
-            self._endpoint.calls.begin(address.node, address.endpoint, message, answered, **how)
+            self._endpoint.calls.begin(address.node, address.endpoint, message, then, **how)
         except EChannelError as error:
             logger.debug("reading channel %r: %s", self._inbox.channel, error)  # this process leaves
 
@@ -309,7 +311,7 @@ class LogReader(Supply):
             if len(cursor.slices) < fetched.slices:
                 self._fetch_slice(cursor, fetched)
                 return None
-            return fetched, [log_calls.with_data(about, b"".join(cursor.slices))]
+            return fetched, [msgspec.structs.replace(about, data=b"".join(cursor.slices))]
 
         at = sum(map(len, cursor.slices))
         self._ask(cursor, log_calls.FetchSlice(self._inbox.channel, cursor.log, about.first, at), sliced)
@@ -397,10 +399,7 @@ class LogReader(Supply):
     def _report(self, cursor: LogCursor, offset: int, outcome: bytes) -> None:
         inbox = self._inbox
         message = log_calls.Handled(inbox.channel, cursor.log, inbox.number, offset, outcome)
-        try:
-            self._endpoint.calls.begin(cursor.address.node, cursor.address.endpoint, message, lambda call: None)
-        except EChannelError as error:
-            logger.debug("reading channel %r: %s", inbox.channel, error)  # this process leaves
+        self._begin_call(cursor, message, lambda call: None)
 
     @override
     def arrived(self) -> dict[str, int]:

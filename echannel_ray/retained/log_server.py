@@ -13,17 +13,21 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from echannel_ray.core.allotments import Allotments
+from echannel_ray.core.deliveries import RELEASED
 from echannel_ray.core.shares import Share
 from echannel_ray.endpoint.calls import Answer, Caller
 from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.logs.store import Store
 from echannel_ray.retained import log_calls
 from echannel_ray.retained.early_entries import EarlyEntries
-from echannel_ray.retained.entry_cut import cut
-from echannel_ray.retained.outcomes import DERIVED, RELEASED, Member, Outcomes, consumer
+from echannel_ray.retained.entry_events import cut
+from echannel_ray.retained.outcomes import DERIVED, Member, Outcomes, consumer
 
 logger = logging.getLogger(__name__)
 
@@ -35,35 +39,10 @@ _DIED: Final = b"its process died, or its node did"
 _LOST: Final = b"the retention's bounds were past it before it came to this consumer"
 _MOST_LARGE_BYTES: Final = 128 << 20
 _READ_SECONDS: Final = 0.05  # how often a node that is drained looks whether its logs have been read
-_STOP: Final = object()
-_GROWN: Final = object()
-
-
 _NOT_HERE: Final = log_calls.OtherLog("")
 
-
-@dataclass(frozen=True)
-class _Members:
-    """As a job: who consumes the channel now."""
-
-    groups: Mapping[Member, str | None]
-
-
-@dataclass(frozen=True)
-class _WhenRead:
-    """As a job: say so, if all has been read."""
-
-    read: threading.Event
-
-
-@dataclass(frozen=True)
-class _Derived:
-    """As a job: see `LogServer.derived_handled`."""
-
-    producer: str
-    last: int
-    handled: int
-    failures: list[tuple[str, str]]
+# What the thread is to do: answer a call, or something else. None: end.
+_Job: TypeAlias = tuple[Any, Caller, Answer] | Callable[[], None] | None
 
 
 @dataclass
@@ -80,7 +59,7 @@ class LogServer:
         self.channel = channel
         self.store = store
         self.opened_at = store.next  # what is before that was there before
-        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._marks: dict[str, int] = {}
         self._early = EarlyEntries()
         self._members: Mapping[Member, str | None] = {}  # who consumes the channel itself, and in which group
@@ -122,29 +101,34 @@ class LogServer:
     def wait_until_read(self, deadline: float) -> bool:
         """Wait until all consumers have all that is logged, and groups have handled it; whether they have."""
         read = threading.Event()
+
+        def look() -> None:
+            if self._is_read():
+                read.set()
+
         while not read.is_set():
             left = deadline - time.monotonic()
             if left <= 0 or self._closed:
                 return False
-            self._jobs.put(_WhenRead(read))
+            self._jobs.put(look)
             read.wait(min(left, _READ_SECONDS))
         return True
 
     def members_are(self, members: Mapping[Member, str | None]) -> None:
         """Who consumes the channel now, and in which group: a reader that is none of these has died."""
-        self._jobs.put(_Members(members))
+        self._jobs.put(partial(self._members_are, members))
 
     def derived_handled(self, producer: str, last: int, handled: int, failures: list[tuple[str, str]]) -> None:
         """What modulators have made of a delivered event was handled."""
-        self._jobs.put(_Derived(producer, last, handled, failures))
+        self._jobs.put(partial(self._outcomes.resolve_derived, producer, last, handled, failures))
 
     def _grown(self) -> None:
         if threading.current_thread() is not self._thread:
-            self._jobs.put(_GROWN)
+            self._jobs.put(self._serve_waiting)
 
     def close(self) -> None:
         """End; what was asked and not answered will be asked of a successor."""
-        self._jobs.put(_STOP)
+        self._jobs.put(None)
         self._thread.join()
         self._closed = True
         self._turn_away_rest()
@@ -164,36 +148,23 @@ class LogServer:
     # ---- the thread ----
 
     def _run(self) -> None:
-        while True:
-            job = self._next_job()
-            if job is _STOP:
-                return
+        while (job := self._next_job()) is not None:
             try:
-                if job is None:
-                    self._look_after(time.time())
-                elif job is _GROWN:
-                    self._serve_waiting()
-                elif isinstance(job, _WhenRead):
-                    if self._is_read():
-                        job.read.set()
-                elif isinstance(job, _Members):
-                    self._members_are(job.groups)
-                elif isinstance(job, _Derived):
-                    self._outcomes.resolve_derived(job.producer, job.last, job.handled, job.failures)
+                if isinstance(job, tuple):
+                    self._perform(*job)
                 else:
-                    message, caller, answer = job
-                    self._perform(message, caller, answer)
+                    job()
             except Exception:
                 logger.exception("the log of channel %r goes on after an error", self.channel)
 
-    def _next_job(self) -> Any:
-        """None when it is time to look after things, however much there is to do."""
+    def _next_job(self) -> _Job:
+        """What was asked for first; or to look after things, when it is time, however much there is to do."""
         left = self._deadline - time.monotonic()
         if left > 0:
             with contextlib.suppress(queue.Empty):
                 return self._jobs.get(timeout=left)
         self._deadline = time.monotonic() + _LOOK_SECONDS
-        return None
+        return self._look_after
 
     def _perform(self, message: Any, caller: Caller, answer: Answer) -> None:
         if message.log != self.store.log:
@@ -210,7 +181,8 @@ class LogServer:
         logger.error("the log of channel %r can't be used: %r", self.channel, error, exc_info=error)
         return log_calls.Unlogged(f"{type(error).__name__}: {error}")
 
-    def _look_after(self, now: float) -> None:
+    def _look_after(self) -> None:
+        now = time.time()
         if time.monotonic() - self._large_used_at > _LOOK_SECONDS:
             self._large.clear()
         self._early.forget(now)
@@ -439,7 +411,7 @@ class LogServer:
         slices = 0
         if len(entries[0].data) > log_calls.MAX_ENTRY_BYTES:
             slices = -(-len(entries[0].data) // log_calls.MAX_CALL_BYTES)
-            entries = [log_calls.without_data(entries[0])]
+            entries = [msgspec.structs.replace(entries[0], data=b"")]
         return log_calls.Fetched(entries, start, stop, slices, is_redelivered, delivered, acknowledged)
 
     def _look(self, message: log_calls.Look, caller: Caller, answer: Answer) -> None:

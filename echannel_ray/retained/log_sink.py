@@ -15,7 +15,7 @@ import contextlib
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from typing_extensions import override
 
@@ -29,12 +29,10 @@ from echannel_ray.endpoint.deadlines import deadline_of
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.producers.outlet import Encoded, joined
 from echannel_ray.producers.pending_deliveries import Failure, PendingDelivery
+from echannel_ray.producers.publisher import Publisher
 from echannel_ray.producers.sink import Sink
 from echannel_ray.retained import log_calls
 from echannel_ray.retained.backlog import Backlog, Sent
-
-if TYPE_CHECKING:
-    from echannel_ray.producers.publisher import Publisher
 
 logger = logging.getLogger(__name__)
 
@@ -205,11 +203,8 @@ class LogSink(Sink):
         log = (self.channel, address.log, self.publisher.name)
         with contextlib.suppress(errors.EChannelError):  # this process leaves: whoever waits is told by its endpoint
             for number, data in enumerate(sent.slices):
-                begin(
-                    *where,
-                    log_calls.Slice(*log, sent.last, number, data),
-                    _ignore,
-                )
+                # That it came shows in the answer to what it belongs to.
+                begin(*where, log_calls.Slice(*log, sent.last, number, data), lambda call: None)
             message = log_calls.Append(
                 *log, sent.after, sent.last, sent.entries, sent.delivery is not None, len(sent.slices)
             )
@@ -348,7 +343,3 @@ class LogSink(Sink):
             "packs_sent": self._backlog.packs,
             "bytes_published": self.stream.published_bytes - OVERHEAD_BYTES * self._published_events,
         }
-
-
-def _ignore(call: Call) -> None:
-    """Of a slice: that it came shows in the answer to what it belongs to."""

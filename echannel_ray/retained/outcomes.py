@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from echannel_ray.core.deliveries import RELEASED
 from echannel_ray.endpoint.calls import Answer
 from echannel_ray.retained import log_calls
 
 Member: TypeAlias = tuple[int, int]  # (endpoint, subscription)
-RELEASED: Final = b"\0"  # the outcome where a consumer has left, and need not answer
 DERIVED: Final = "\0derived"  # as a consumer: all who consume the event behind modulators (no group has such a name)
 _KEPT_SECONDS: Final = 10.0  # for which an outcome is kept for who asks again
 
@@ -50,11 +50,8 @@ class Outcomes:
         """The producer wants to know, as soon as all have."""
         delivered = self._delivered.get((producer, last))
         if delivered is None:  # a predecessor logged it, and knew who would have to answer
-            answer(
-                log_calls.DeliveryOutcomes(
-                    0, [("the log", "its keeper was restarted, and does not know who has handled it")]
-                )
-            )
+            failure = ("the log", "its keeper was restarted, and does not know who has handled it")
+            answer(log_calls.DeliveryOutcomes(0, [failure]))
             return
         delivered.asked = answer
         self._tell(delivered)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from echannel_ray.logs.store import Store
+from echannel_ray.producers.consumer_sink import ConsumerSink
 from echannel_ray.producers.drain import Drain
-
-if TYPE_CHECKING:
-    from echannel_ray.logs.store import Store
-    from echannel_ray.producers.consumer_sink import ConsumerSink
 
 # Kept with the log as a group's position is, under a name that no group of a user's has.
 _NAME: Final = "\0derived-"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import msgspec
 
 from echannel_ray import errors
 from echannel_ray.core.messages import GetMembership, LogAddress
 from echannel_ray.endpoint.calls import Nobody
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.logs.entries import Entry, Missing
 from echannel_ray.retained import log_calls
-
-if TYPE_CHECKING:
-    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 # Where a log host is being restarted.
 _PATIENCE_SECONDS: Final = 30.0
@@ -46,7 +46,10 @@ class RemoteLogs:
         while True:
             address = self.address_of(log)
             if address is not None:
-                answer = self._answer(address, question)
+                try:
+                    answer = self._endpoint.calls.call(address.node, address.endpoint, question, _PATIENCE_SECONDS)
+                except (Nobody, TimeoutError):
+                    answer = None
                 if isinstance(answer, log_calls.Gone):
                     raise Missing(log, start, answer.first)
                 if isinstance(answer, log_calls.Unlogged):
@@ -55,12 +58,6 @@ class RemoteLogs:
                     return answer
             if time.monotonic() > deadline or self._closing.wait(_PAUSE_SECONDS):
                 raise Missing(log, start, None)
-
-    def _answer(self, address: LogAddress, question: Any) -> Any:
-        try:
-            return self._endpoint.calls.call(address.node, address.endpoint, question, _PATIENCE_SECONDS)
-        except (Nobody, TimeoutError):
-            return None
 
     def extent(self, log: str) -> tuple[int, int]:
         """The offsets of its first event and behind its last one."""
@@ -77,7 +74,7 @@ class RemoteLogs:
             self.ask(log, log_calls.FetchSlice(self._channel, log, about.first, number * log_calls.MAX_CALL_BYTES)).data
             for number in range(fetched.slices)
         ]
-        return [log_calls.with_data(about, b"".join(parts))]
+        return [msgspec.structs.replace(about, data=b"".join(parts))]
 
     def close(self) -> None:
         """Whoever waits for a log host that is away is let go."""

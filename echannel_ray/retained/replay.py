@@ -20,7 +20,6 @@ from echannel_ray.logs.positions import Position
 from echannel_ray.logs.store import Store
 from echannel_ray.producers.publisher import Publisher
 from echannel_ray.retained.log_feed import LOOK_SECONDS, LogFeed
-from echannel_ray.retained.progress import Progress
 
 
 class Replay(LogFeed):
@@ -28,7 +27,6 @@ class Replay(LogFeed):
 
     def __init__(self, store: Store, publisher: Publisher, start: str) -> None:
         super().__init__(store, publisher)
-        self._progress = Progress(self._sink, store)
         self._is_consumed = threading.Event()
         self._has_ended = False
         publisher.enter()
@@ -62,10 +60,6 @@ class Replay(LogFeed):
     def _run(self) -> None:
         while self._is_open and not self._has_ended:
             if self._is_consumed.wait(LOOK_SECONDS):
-                has_more = self._store.wait(self._at, LOOK_SECONDS)
-                self._progress.begin(self._at)
-                if has_more:
-                    self._publish_some()
-                self._progress.published(self._at)
+                self._go_further(self._store.wait(self._at, LOOK_SECONDS))
         if self._has_ended:
             self.publisher.retire()

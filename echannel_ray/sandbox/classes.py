@@ -88,10 +88,11 @@ class Classes:
 # Python 3.10 does not look for garbage among what an unpickler has found. So `find_class` returns nothing that refers
 # to the unpickler: all that it has ever made would stay.
 class CodeUnpickler(pickle.Unpickler):
-    """Writes down the classes that it makes."""
+    """Writes down the classes that it makes; `copy` makes those of shared objects, which stay where they are."""
 
-    def __init__(self, code: bytes) -> None:
+    def __init__(self, code: bytes, copy: Callable[[int, Any], Any]) -> None:
         super().__init__(io.BytesIO(code))
+        self._copy = copy
         self.made: list[type] = []
 
     @override
@@ -99,6 +100,13 @@ class CodeUnpickler(pickle.Unpickler):
         """The class or function of this name; one that makes classes tells which it makes."""
         found = super().find_class(module, name)
         return _telling(found, self.made) if name in _MAKERS else found
+
+    @override
+    def persistent_load(self, pid: Any) -> Any:
+        kind, index, cls = pid
+        if kind != "shared":
+            raise pickle.UnpicklingError(f"there is no {kind!r} to be loaded")
+        return self._copy(index, cls)
 
 
 class _DefinitionUnpickler(pickle.Unpickler):

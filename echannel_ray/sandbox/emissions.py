@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from operator import is_
 from typing import Any, Final
@@ -18,13 +19,11 @@ SCALARS: Final = frozenset({bytes, str, int, float, bool, type(None)})
 _MIN_SWEEP: Final = 256
 
 
+@dataclass(slots=True)
 class Data:
     """Plain data as it was when it was emitted."""
 
-    __slots__ = ("encoded",)
-
-    def __init__(self, encoded: bytes) -> None:
-        self.encoded = encoded
+    encoded: bytes
 
 
 def references(objects: Sequence[Any]) -> list[int]:
@@ -60,9 +59,9 @@ class Holdings:
                     keeps.append(index)
         return keeps
 
-    def sweep(self, is_due: bool = False) -> list[int]:
-        """The handles of those that only this table refers to; they are forgotten."""
-        if not self._objects or not (is_due or len(self._objects) >= self._sweep_at):
+    def sweep(self) -> list[int]:
+        """The handles of those that only this table refers to, if a sweep is due; they are forgotten."""
+        if len(self._objects) < self._sweep_at:
             return []
         objects = list(self._objects.values())
         counts = references(objects)

@@ -27,17 +27,12 @@ class GivenPayloads:
     def resolve(
         self, outcome: Outcome, kinds: Sequence[int], payloads: Sequence[Any]
     ) -> tuple[list[tuple[int, Any]], bool]:
-        """The outputs, and whether some are missing since they were held too long; `Violation` where it makes no sense.
-
-        `kinds` as in packs: none (all PLAIN), one for all, or one for each.
-        """
-        count = len(payloads)
-        kind_of = kinds if len(kinds) == count else [*(kinds or b"\0")] * count
+        """The outputs, and whether some are missing that were held too long; `Violation` where it makes no sense."""
         missing = False
         if outcome.passed:
-            outputs = list(zip(kind_of, payloads, strict=True))
+            outputs = list(zip(kinds, payloads, strict=True))
         else:
-            table: list[Any] = [*zip(kind_of, payloads, strict=True), *zip(repeat(DATA), outcome.values)]
+            table: list[Any] = [*zip(kinds, payloads, strict=True), *zip(repeat(DATA), outcome.values)]
             for handle in outcome.held:
                 if handle >= self._next:
                     raise Violation("it emitted an event that it was not given")
@@ -49,7 +44,7 @@ class GivenPayloads:
             if outcome.held and None in outputs:
                 outputs = [output for output in outputs if output is not None]
                 missing = True
-        self._keep(outcome, kind_of, payloads)
+        self._keep(outcome, kinds, payloads)
         return outputs, missing
 
     def clear(self) -> None:

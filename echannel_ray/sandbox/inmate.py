@@ -7,61 +7,39 @@ from __future__ import annotations
 
 import array
 import gc
-import pickle
 import time
 from typing import Any, Final
 
-from typing_extensions import override
+import msgspec
 
+from echannel_ray.formats import events as formats
 from echannel_ray.formats import plain
 from echannel_ray.modulation.modulator import Modulator, overrides
 from echannel_ray.modulation.replica import Replica
 from echannel_ray.modulation.services import Services
-from echannel_ray.sandbox import lockdown
+from echannel_ray.sandbox import lockdown, messages
 from echannel_ray.sandbox.area import AREA_BYTES, map_area, map_progress, read_apart
-from echannel_ray.sandbox.batch_reader import explain, read_batch
 from echannel_ray.sandbox.classes import Classes, CodeUnpickler
 from echannel_ray.sandbox.emissions import SCALARS, Data, Holdings, describe, encode
-from echannel_ray.sandbox.messages import (
-    MAX_CALL_BYTES,
-    MAX_PERIOD_SECONDS,
-    MAX_TEXT,
-    MIN_PERIOD_SECONDS,
-    Batch,
-    Dequeue,
-    Downward,
-    Flush,
-    Install,
-    InstallDone,
-    InstallFailed,
-    Outcome,
-    Ready,
-    Restart,
-    Start,
-    Unavailable,
-    Updated,
-    UpdateShared,
-)
-from echannel_ray.sandbox.port import Port
-from echannel_ray.sandbox.sandbox_calls import SandboxCalls, SandboxLink, text_of
+from echannel_ray.sandbox.port import Port, SandboxLink
 
-_METHODS: Final = ("enqueue", "dequeue", "period", "flush", "key")
+_decode: Final = msgspec.msgpack.Decoder(tuple[bytes, list[Any]]).decode
 
 
 def serve(descriptor: int, layers: list[str], memory_in_use: int) -> None:
     """Wait until somebody wants this sandbox, lock it down, and serve."""
     port = Port(descriptor)
     start = port.receive()
-    if not isinstance(start, Start):
+    if not isinstance(start, messages.Start):
         return
     area = map_area(port.descriptors.popleft())
     progress = map_progress(port.descriptors.popleft())
     try:
         layers += lockdown.lock(memory_in_use + AREA_BYTES + start.max_memory_bytes)
     except Exception as error:
-        port.send(Unavailable(text_of(error)))
+        port.send(messages.Unavailable(messages.text_of(error)))
         return
-    port.send(Ready(layers))
+    port.send(messages.Ready(layers))
     Inmate(port, area, progress, start.max_memory_bytes).run()
 
 
@@ -74,12 +52,11 @@ class Inmate:
         self._progress = progress  # [the item that was begun last, what was done besides]
         self._max_memory_bytes = max_memory_bytes
         self._classes = Classes()
-        self._calls = SandboxCalls(port.ask)
         self._holdings = Holdings()
         self._given: set[int] = set()  # ids of the events of this batch
         self._shared: dict[int, tuple[int, dict[str, Any]]] = {}
         self._copies: dict[int, Any] = {}
-        self._installed: Install | None = None
+        self._installed: messages.Install | None = None
         self._replica: Replica | None = None
         self._period: float | None = None
         self._due = 0.0
@@ -90,31 +67,31 @@ class Inmate:
             timeout = None
             if self._period is not None and self._replica is not None:
                 timeout = self._due - time.monotonic()
-                if timeout <= 0:
-                    self._run_period()
-                    continue
-            message = self._port.receive(timeout)
-            if message is not None:
+            if timeout is not None and timeout <= 0:
+                self._run_period()
+            elif (message := self._port.receive(timeout)) is not None:
                 self._perform(message)
-                self._progress[1] = (self._progress[1] + 1) & 0xFFFFFFFF
+            else:
+                continue
+            self._progress[1] = (self._progress[1] + 1) & 0xFFFFFFFF
 
-    def _perform(self, message: Downward) -> None:
-        if isinstance(message, Batch):
+    def _perform(self, message: messages.Downward) -> None:
+        if isinstance(message, messages.Batch):
             self._work_on(message)
-        elif isinstance(message, Dequeue):
+        elif isinstance(message, messages.Dequeue):
             self._dequeue(message)
-        elif isinstance(message, Flush):
+        elif isinstance(message, messages.Flush):
             self._attempt(message.number, lambda replica: replica.flush())
-        elif isinstance(message, UpdateShared):
+        elif isinstance(message, messages.UpdateShared):
             self._update(message)
-        elif isinstance(message, Install):
+        elif isinstance(message, messages.Install):
             self._install(message)
-        elif isinstance(message, Restart):
+        elif isinstance(message, messages.Restart):
             self._restart()
 
     # ---- installing ------------------------------------------------------------------------------------------------
 
-    def _install(self, message: Install) -> None:
+    def _install(self, message: messages.Install) -> None:
         self._installed = message
         self._shared = dict(enumerate((version, plain.decode(fields)) for version, fields in message.shared))
         try:
@@ -122,18 +99,17 @@ class Inmate:
             key = None
             if message.wants_key and overrides(modulator, "key"):
                 key = plain.canonical(modulator.key())
-                if len(key) > MAX_CALL_BYTES:
-                    raise ValueError(f"a key of {len(key):,} bytes: the limit is {MAX_CALL_BYTES:,}")
+                if len(key) > messages.MAX_CALL_BYTES:
+                    raise ValueError(f"a key of {len(key):,} bytes: the limit is {messages.MAX_CALL_BYTES:,}")
             assert self._replica is not None
             period = modulator.period_seconds
             if period is not None:
-                period = self._period = min(max(MIN_PERIOD_SECONDS, float(period)), MAX_PERIOD_SECONDS)
+                period = max(messages.MIN_PERIOD_SECONDS, float(period))  # in this order: of NaN it makes the least
+                period = self._period = min(period, messages.MAX_PERIOD_SECONDS)
                 self._due = time.monotonic() + period
-            done = InstallDone(
-                self._replica.queues, period, key, [each for each in _METHODS if overrides(modulator, each)]
-            )
+            done = messages.InstallDone(self._replica.queues, period, key)
         except BaseException as error:
-            self._port.send(InstallFailed(explain(error, self._max_memory_bytes)))
+            self._port.send(messages.InstallFailed(explain(error, self._max_memory_bytes)))
             return
         self._port.send(done)
 
@@ -147,12 +123,12 @@ class Inmate:
         # A modulator and its replica refer to each other, as do an error and the frames that it has passed: without
         # this the memory of the old one would count against the new one.
         gc.collect()
-        unpickler = _InmateUnpickler(self._installed.code, self._copy)
+        unpickler = CodeUnpickler(self._installed.code, self._copy)
         _, modulator = unpickler.load()
         self._classes.plant(unpickler.made)
         if not isinstance(modulator, Modulator):
             raise TypeError(f"what was shipped is no modulator, but a {type(modulator).__qualname__}")
-        replica = Replica(modulator, Services(self._installed.services, self._calls.service))
+        replica = Replica(modulator, Services(self._installed.services, self._port.call_service))
         if not replica.queues:
             modulator.emit = self._emitter(replica.emitted)  # type: ignore[method-assign]
         self._replica = replica
@@ -161,7 +137,7 @@ class Inmate:
     def _copy(self, index: int, cls: Any) -> Any:
         if index not in self._copies:
             version, fields = self._shared[index]
-            self._copies[index] = cls._echannel_copy(version, fields, SandboxLink(self._calls, index))
+            self._copies[index] = cls._echannel_copy(version, fields, SandboxLink(self._port, index))
         return self._copies[index]
 
     def _restart(self) -> None:
@@ -170,7 +146,7 @@ class Inmate:
         except BaseException as error:
             self._port.send(self._failure(0, -1, [], error))
 
-    def _update(self, message: UpdateShared) -> None:
+    def _update(self, message: messages.UpdateShared) -> None:
         fields = plain.decode(message.fields)
         self._shared[message.index] = (message.version, fields)
         copy = self._copies.get(message.index)
@@ -179,7 +155,7 @@ class Inmate:
                 copy._echannel_update(message.version, fields)
         except BaseException as error:
             self._port.send(self._failure(0, -1, [], error))
-        self._port.send(Updated(message.index, message.version))
+        self._port.send(messages.Updated(message.index, message.version))
 
     # ---- working ---------------------------------------------------------------------------------------------------
 
@@ -197,7 +173,7 @@ class Inmate:
 
         return emit
 
-    def _work_on(self, batch: Batch) -> None:
+    def _work_on(self, batch: messages.Batch) -> None:
         replica = self._replica
         if replica is None:
             self._port.send(self._failure(batch.number, 0, [], RuntimeError("nothing is installed")))
@@ -205,7 +181,7 @@ class Inmate:
         events: list[Any] = []
         index = -1
         try:
-            if batch.apart:
+            if batch.size > AREA_BYTES:
                 data: bytes | memoryview = read_apart(self._port.descriptors.popleft(), batch.size)
             else:
                 data = self._area[: batch.size]
@@ -224,9 +200,7 @@ class Inmate:
             finally:
                 progress[0] = 0
                 event = None
-                if replica.queues:
-                    replica.waiting.extend(replica.emitted)
-                    replica.emitted.clear()
+                replica.keep_emitted()
             outcome = self._describe(batch.number, events, replica, error, index)
         except BaseException as raised:  # such as a lack of memory
             replica.emitted.clear()
@@ -239,7 +213,7 @@ class Inmate:
 
     def _describe(
         self, number: int, events: list[Any], replica: Replica, error: BaseException | None, index: int
-    ) -> Outcome:
+    ) -> messages.Outcome:
         if error is not None:
             outcome = self._failure(number, index, replica.take(), error, events)
         else:
@@ -267,7 +241,7 @@ class Inmate:
             outcome.drops = self._holdings.sweep()
         self._port.send(outcome)
 
-    def _dequeue(self, message: Dequeue) -> None:
+    def _dequeue(self, message: messages.Dequeue) -> None:
         def work(replica: Replica) -> None:
             taken: list[Any] = []
             try:
@@ -284,33 +258,57 @@ class Inmate:
     def _run_period(self) -> None:
         assert self._period is not None
         self._attempt(0, lambda replica: replica.period())
-        self._progress[1] = (self._progress[1] + 1) & 0xFFFFFFFF
         # Not `due + period`: what was late is not made up for.
         self._due = time.monotonic() + self._period
 
-    def _failure(self, number: int, index: int, emitted: list[Any], error: BaseException, events: Any = ()) -> Outcome:
+    def _failure(
+        self, number: int, index: int, emitted: list[Any], error: BaseException, events: Any = ()
+    ) -> messages.Outcome:
         """What was emitted before it failed, as far as that can be said."""
         try:
             outcome = describe(number, events, emitted, self._holdings)
         except BaseException:
-            outcome = Outcome(number, index, False, b"", [], [], b"", [], 0, None)
+            outcome = messages.Outcome(number, index, False, b"", [], [], b"", [], 0, None)
         if outcome.passed:  # those before the failure, not all of the batch
             outcome.passed = False
             outcome.picks = array.array("I", range(len(events))).tobytes()
         outcome.index = index
-        outcome.failure = explain(error, self._max_memory_bytes)[:MAX_TEXT]
+        outcome.failure = explain(error, self._max_memory_bytes)[: messages.MAX_TEXT]
         return outcome
 
 
-class _InmateUnpickler(CodeUnpickler):
-    def __init__(self, code: bytes, copy: Any) -> None:
-        super().__init__(code)
-        self._copy = copy
+def read_batch(data: bytes | memoryview, events: list[Any]) -> tuple[bool, BaseException | None]:
+    """Fill `events`, up to the first that can't be decoded: whether all are scalars, and the error of that one."""
+    kinds, payloads = _decode(data)
+    if not kinds.strip(b"\0"):
+        events += payloads
+        return True, None
+    decode = formats.decode
+    add = events.append
+    try:
+        for kind, payload in zip(kinds, payloads, strict=True):
+            add(decode(kind, payload))
+    except BaseException as error:
+        return False, CannotDecode(error)
+    return False, None
 
-    @override
-    def persistent_load(self, pid: Any) -> Any:
-        """Shared objects, which stay where they are: a copy is made here."""
-        kind, index, cls = pid
-        if kind != "shared":
-            raise pickle.UnpicklingError(f"there is no {kind!r} to be loaded")
-        return self._copy(index, cls)
+
+class CannotDecode(Exception):
+    """Stands for an event that this process can't make again (`.cause`)."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__("the event can't be decoded in the sandbox")
+        self.cause = cause
+
+
+def explain(error: BaseException, max_memory_bytes: int) -> str:
+    """What a consumer reads of an error in its modulator."""
+    if isinstance(error, CannotDecode):
+        return f"{messages.text_of(error)}: {explain(error.cause, max_memory_bytes)}"
+    text = ": ".join(filter(None, (type(error).__name__, messages.text_of(error))))
+    if isinstance(error, MemoryError):
+        text += f" (it needed more than max_memory_bytes, {round(max_memory_bytes / (1 << 20), 1):,g} MiB)"
+    if isinstance(error, ImportError | PermissionError):
+        name = getattr(error, "name", None) or "what it imports"
+        text += f" (a sandbox reaches no files; list {name} in the producer's Admission(modules=...) to have it there)"
+    return text

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import resource
 import signal
 import struct
@@ -47,13 +48,12 @@ def die_with_parent() -> None:
 
 def enter_namespaces() -> list[str]:
     """Namespaces without network and without other processes (which begins with the next fork): those that worked."""
-    wanted = dict(_NAMESPACES)
-    everything = sum(wanted.values())
+    everything = sum(_NAMESPACES.values())
     if libc.unshare(everything) == 0:
-        return list(wanted)
+        return [*_NAMESPACES]
     if libc.unshare(everything | _CLONE_NEWUSER) == 0:
-        return ["user namespace", *wanted]
-    return [name for name, flag in wanted.items() if libc.unshare(flag) == 0]
+        return ["user namespace", *_NAMESPACES]
+    return [name for name, flag in _NAMESPACES.items() if libc.unshare(flag) == 0]
 
 
 def hide_files() -> bool:
@@ -64,14 +64,14 @@ def hide_files() -> bool:
     return bool(libc.mount(b"none", _EMPTY_ROOT.encode(), b"tmpfs", flags, b"size=4096,nr_inodes=2") == 0)
 
 
-def enclose(machine: str, has_empty_root: bool) -> list[str]:
+def enclose(has_empty_root: bool) -> list[str]:
     """Lock down what can be before the limits are known; the layers that worked."""
     layers = []
     if has_empty_root and _tries(os.chroot, _EMPTY_ROOT) and _tries(os.chdir, "/"):
         layers.append("empty root")
     if os.geteuid() == 0 and _become_nobody():
         layers.append("another user")
-    if _drop_capabilities(machine):
+    if _drop_capabilities():
         layers.append("no capabilities")
     die_with_parent()
     _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
@@ -127,8 +127,8 @@ def _become_nobody() -> bool:
     return _tries(os.setgroups, []) and _tries(os.setresgid, *ids) and _tries(os.setresuid, *ids)
 
 
-def _drop_capabilities(machine: str) -> bool:
-    number = _CAPSET.get(machine)
+def _drop_capabilities() -> bool:
+    number = _CAPSET.get(platform.machine())
     if number is None:
         return False
     header = struct.pack("<Ii", _CAPABILITY_VERSION, 0)

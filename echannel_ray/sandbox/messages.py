@@ -11,6 +11,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from echannel_ray import errors
+from echannel_ray.formats import plain
+from echannel_ray.sandbox.owner import ServiceFailed
+
 MAX_ANSWER_BYTES: Final = 64 << 20  # of one message from a sandbox, with all that a batch emitted
 MAX_OUTPUTS: Final = 1 << 20  # of one message: each costs the producer more than its four bytes
 MAX_CALL_BYTES: Final = 64 << 10  # what a call carries: the producer itself reads it
@@ -51,11 +55,10 @@ class Install(_Message, tag=1):
 
 
 class Batch(_Message, tag=2):
-    """So many bytes with so many events are in the area, or in one that comes with this message."""
+    """So many bytes of events are in the area, or, where that is too small, in one that comes with this message."""
 
     number: int
     size: int
-    apart: bool
 
 
 class Dequeue(_Message, tag=3):
@@ -115,12 +118,11 @@ class Unavailable(_Message, tag=21):
 
 
 class InstallDone(_Message, tag=22):
-    """Tells what came of `Install`."""
+    """Tells what came of `Install`; nothing of it is more than a claim."""
 
     queues: bool
     period_seconds: float | None
     key: _Plain | None
-    overrides: Annotated[list[_Text], msgspec.Meta(max_length=20)]
 
 
 class InstallFailed(_Message, tag=23):
@@ -182,10 +184,14 @@ class Updated(_Message, tag=28):
 
 
 Downward = Start | Install | Batch | Dequeue | Flush | Restart | UpdateShared | CallReturned | Refuse
+# What a sandbox asks for and waits, and how that is answered.
+Question = CallService | PublishShared | Pull
+Reply = CallReturned | Refuse
 Upward = Ready | Unavailable | InstallDone | InstallFailed | Outcome | CallService | PublishShared | Pull | Updated
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode_down: Final = msgspec.msgpack.Decoder(Downward).decode
+# Reads a message for a sandbox.
+read_down: Final = msgspec.msgpack.Decoder(Downward).decode
 
 
 def _refuse_extension(code: int, data: memoryview) -> Any:
@@ -199,11 +205,6 @@ def frame(message: _Message) -> bytes:
     """The message with its length, ready to be sent."""
     data = _encode(message)
     return _LENGTH.pack(len(data)) + data
-
-
-def read_down(data: bytes) -> Downward:
-    """A message for a sandbox."""
-    return _decode_down(data)  # type: ignore[no-any-return]
 
 
 def read_up(data: bytes) -> Upward:
@@ -249,3 +250,45 @@ class MessageAssembly:
             at = end
         del self._buffer[:at]
         return messages
+
+
+# ---- what calls and their answers carry ------------------------------------------------------------------------------
+
+
+def pack(value: Any) -> bytes:
+    """What a call carries, as bytes; `NotPlain` where it is no plain data or too much."""
+    data = plain.encode(value)
+    if len(data) > MAX_CALL_BYTES:
+        raise plain.NotPlain(f"a call of {len(data):,} bytes: the limit is {MAX_CALL_BYTES:,}")
+    return data
+
+
+def take_apart(call: int, error: BaseException) -> Refuse:
+    """An error of the producer's as a message."""
+    facts = {}
+    for name, fact in getattr(error, "facts", {}).items():
+        try:
+            plain.encode(fact)
+        except plain.NotPlain:
+            continue
+        facts[name] = fact
+    return Refuse(call, type(error).__name__, text_of(error), plain.encode(facts))
+
+
+def rebuild(refusal: Refuse) -> Exception:
+    """The error again, where it is one of this library's; `ServiceFailed` for all others."""
+    cls = getattr(errors, refusal.kind, None)
+    if isinstance(cls, type) and issubclass(cls, errors.EChannelError):
+        return cls(refusal.text, **plain.decode(refusal.facts))
+    if refusal.kind == "TimeoutError":
+        return TimeoutError(refusal.text)
+    return ServiceFailed(f"{refusal.kind}: {refusal.text}", kind=refusal.kind)
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says, whatever its class makes of `str`; not too long, and such that it can be sent."""
+    try:
+        text = str.__str__(str(error))
+    except BaseException:
+        text = "(its text can't be had)"
+    return text[:MAX_TEXT].encode("utf-8", "replace").decode()

@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from echannel_ray.sandbox.limits import SandboxUnavailable
+from echannel_ray.sandbox.owner import SandboxUnavailable
 from echannel_ray.sandbox.zygote import SPARE
 
 # Python reads `.pth` files itself, which an editable installation of this package needs; `-I`: nothing of the
@@ -57,11 +57,6 @@ class Nursery:
         self._zygote: subprocess.Popen[bytes] | None = None
         self._reason = "the zygote ended"
         self.is_over = False
-
-    @property
-    def pid(self) -> int | None:
-        """The id of the zygote's process."""
-        return None if self._zygote is None else self._zygote.pid
 
     def fileno(self) -> int:
         """The descriptor of the control socket; -1 before it is there."""
@@ -114,7 +109,7 @@ class Nursery:
                     spare = self._spares.popleft()
                     if not _has_ended(spare.process):
                         return spare
-                    _discard(spare)
+                    discard(spare)
                     self._order()
             finally:
                 self._waiting -= 1
@@ -173,10 +168,11 @@ class Nursery:
 
     def _drop_spares(self) -> None:
         while self._spares:
-            _discard(self._spares.popleft())
+            discard(self._spares.popleft())
 
 
-def _discard(spare: Spare) -> None:
+def discard(spare: Spare) -> None:
+    """Let go a spare that nobody wants: it ends with its socket."""
     spare.socket.close()
     os.close(spare.process)
 

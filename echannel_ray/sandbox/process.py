@@ -6,40 +6,22 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
 from echannel_ray.core.kinds import BUFFERS
 from echannel_ray.formats import plain
+from echannel_ray.modulation.admission import Admission
+from echannel_ray.sandbox import messages
 from echannel_ray.sandbox.area import AREA_BYTES, Area, ProgressPage, sealed_copy
-from echannel_ray.sandbox.limits import InstalledModulator, Limits, SandboxFailed, SandboxOwner, SandboxUnavailable
 from echannel_ray.sandbox.line import SandboxLine
-from echannel_ray.sandbox.message_check import MessageCheck
-from echannel_ray.sandbox.messages import (
-    Batch,
-    CallReturned,
-    Dequeue,
-    Downward,
-    Flush,
-    Install,
-    InstallDone,
-    InstallFailed,
-    Outcome,
-    Ready,
-    Restart,
-    Start,
-    Unavailable,
-    UpdateShared,
-    Upward,
-    Violation,
-)
-from echannel_ray.sandbox.meter import Meter, Task
-from echannel_ray.sandbox.sandbox_calls import take_apart
-
-if TYPE_CHECKING:
-    from echannel_ray.sandbox.warden import Warden
+from echannel_ray.sandbox.message_check import Granted, MessageCheck
+from echannel_ray.sandbox.meter import Meter, Task, max_install_seconds
+from echannel_ray.sandbox.nursery import discard
+from echannel_ray.sandbox.owner import SandboxFailed, SandboxOwner, SandboxUnavailable
+from echannel_ray.sandbox.warden import Warden
 
 _START_SECONDS: Final = 60.0  # on a busy machine, with much to import
 
@@ -52,7 +34,7 @@ class Sandbox:
     The owner is called from when `install` has returned until `ended` or `close`. Any thread may call any method.
     """
 
-    def __init__(self, owner: SandboxOwner, warden: Warden, limits: Limits, name: str) -> None:
+    def __init__(self, owner: SandboxOwner, warden: Warden, limits: Admission, name: str) -> None:
         self.name = name
         self.limits = limits
         self.layers: tuple[str, ...] = ()
@@ -62,23 +44,24 @@ class Sandbox:
         self._is_over = False  # ended or closed: no more callbacks
         self._reason = ""
         self._overran = False
+        spare = warden.take(limits.modules, _START_SECONDS)
         try:
             self._area = Area()
             self._progress = ProgressPage()
         except OSError as error:
+            discard(spare)
             raise SandboxUnavailable(f"the kernel refuses sealed shared memory: {error}") from None
-        spare = warden.take(limits.modules, _START_SECONDS)
         self._process = spare.process
         self.pid = spare.pid
-        self._line = SandboxLine(spare.socket, lambda wanted: warden.want_room(self, wanted))
+        self.line = SandboxLine(spare.socket, lambda wanted: warden.want_room(self, wanted))
         self._meter = Meter(self.pid, limits, self._progress)
         self._begin(Task(0, 1, _START_SECONDS))
         warden.watch(self)
-        self._send(Start(limits.max_memory_bytes), [self._area.descriptor, self._progress.descriptor])
+        self._send(messages.Start(limits.max_memory_bytes), [self._area.descriptor, self._progress.descriptor])
         reply = self._wait(_START_SECONDS)
-        if not isinstance(reply, Ready):
+        if not isinstance(reply, messages.Ready):
             self.close()
-            reason = reply.reason if isinstance(reply, Unavailable) else self._reason
+            reason = reply.reason if isinstance(reply, messages.Unavailable) else self._reason
             raise SandboxUnavailable(reason)
         if not self._meter.works():
             self.close()
@@ -90,26 +73,24 @@ class Sandbox:
     def install(
         self,
         code: bytes,
-        services: Iterable[str],
+        services: Granted,
         shared: Sequence[tuple[int, dict[str, Any]]],
         wants_key: bool,
-        timeout: float | None = None,
-    ) -> InstalledModulator:
+        timeout: float,
+    ) -> messages.InstallDone:
         """Have it unpickle `code`, a pair of class and modulator. Blocks; `SandboxFailed` says why that was impossible.
 
-        `services` are the names that it may call; as a mapping, with the methods that it may. `shared` are version and
-        fields of the shared objects, by index. Not for the warden's thread.
+        `shared` are version and fields of the shared objects, by index. Not for the warden's thread.
         """
-        granted = dict(services) if isinstance(services, Mapping) else dict.fromkeys(services)
         encoded = [(version, plain.encode(fields)) for version, fields in shared]
-        self._message_check.expect(granted, len(shared))
-        self._begin(Task(0, 1, self.limits.max_install_seconds))
-        self._send(Install(code, list(granted), encoded, wants_key))
-        reply = self._wait(_START_SECONDS if timeout is None else timeout)
+        self._message_check.expect(services, len(shared))
+        self._begin(Task(0, 1, max_install_seconds(self.limits)))
+        self._send(messages.Install(code, [*services], encoded, wants_key))
+        reply = self._wait(timeout)
         self._warden.refill(self.limits.modules)
-        if isinstance(reply, InstallDone) and self._message_check.installed is not None:
-            return self._message_check.installed
-        if isinstance(reply, InstallFailed):
+        if isinstance(reply, messages.InstallDone):
+            return reply
+        if isinstance(reply, messages.InstallFailed):
             raise SandboxFailed(reply.description)
         raise SandboxFailed(self._reason, overran=self._overran)
 
@@ -132,30 +113,30 @@ class Sandbox:
             Task(number, max(len(payloads), 1), self.limits.max_seconds_per_event, originals or (kinds, payloads), True)
         )
         if len(data) > AREA_BYTES:
-            self._send(Batch(number, len(data), True), [sealed_copy(data)])
+            self._send(messages.Batch(number, len(data)), [sealed_copy(data)])
         else:
             self._area.write(data)
-            self._send(Batch(number, len(data), False))
+            self._send(messages.Batch(number, len(data)))
 
     def dequeue(self, number: int, count: int) -> None:
         """The transport can take so many of what waits there; `emitted` follows, as for a batch."""
         self._begin(Task(number, max(count, 1), self.limits.max_seconds_per_event, (b"", ())))
-        self._send(Dequeue(number, count))
+        self._send(messages.Dequeue(number, count))
 
     def flush(self, number: int) -> None:
         """Have it emit what it holds back; `emitted` follows, as for a batch."""
         self._begin(Task(number, 1, self.limits.max_seconds_per_event, (b"", ())))
-        self._send(Flush(number))
+        self._send(messages.Flush(number))
 
     def restart(self) -> None:
         """Have it make a new modulator of what was installed, in the same process, after a failure."""
         self._message_check.expect_restart()
         self._meter.allow_making()
-        self._send(Restart())
+        self._send(messages.Restart())
 
     def update_shared(self, index: int, version: int, fields: dict[str, Any]) -> None:
         """A shared object has changed; `shared_updated` follows when its copy there has too."""
-        message = UpdateShared(index, version, plain.encode(fields))
+        message = messages.UpdateShared(index, version, plain.encode(fields))
         self._message_check.expect_update()
         self._meter.allow_more()
         self._send(message)
@@ -168,12 +149,12 @@ class Sandbox:
             self.refuse(call, TypeError(f"the result of a call must be plain data: {error}"))
             return
         self._message_check.end_call(call)
-        self._send(CallReturned(call, data))
+        self._send(messages.CallReturned(call, data))
 
     def refuse(self, call: int, error: BaseException) -> None:
         """Answer a call with what it raised."""
         self._message_check.end_call(call)
-        self._send(take_apart(call, error))
+        self._send(messages.take_apart(call, error))
 
     def close(self) -> None:
         """End the process. No callback begins after this."""
@@ -184,41 +165,28 @@ class Sandbox:
         """Whether a batch, `flush` or `dequeue` is still to be answered."""
         return self._message_check.task is not None
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the process is gone."""
-        return self._is_over
-
-    def cpu_seconds(self) -> float:
-        """The CPU time that the process has used."""
-        return self._meter.cpu_seconds()
-
     # ---- for the warden --------------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
         """The descriptor of the socket."""
-        return self._line.fileno()
+        return self.line.fileno()
 
     def on_readable(self) -> None:
         """Read what the sandbox has sent."""
         try:
-            for message in self._line.read():
+            for message in self.line.read():
                 if self._is_over:
                     return
-                if isinstance(message, Outcome):
+                if isinstance(message, messages.Outcome):
                     self._message_check.handle(message)
                 else:  # what reading a call costs here is charged to who made it: its arguments may be made to be slow
                     begun = time.thread_time()
                     self._message_check.handle(message)
                     self._meter.charge(time.thread_time() - begun)
-        except Violation as violation:
+        except messages.Violation as violation:
             self.end(f"it broke the protocol: {violation}", False)
         except EOFError as end:
             self.end(str(end), False)
-
-    def on_writable(self) -> None:
-        """Send what could not be sent at once."""
-        self._line.on_writable()
 
     def look(self, now: float) -> None:
         """End it where it does not keep its limits."""
@@ -238,7 +206,7 @@ class Sandbox:
     def abandon(self) -> None:
         """Close what was inherited, in the child of a fork, and leave the process to the parent."""
         self._is_over = True
-        self._line.abandon()
+        self.line.abandon()
         os.close(self._process)
 
     # ---- its life --------------------------------------------------------------------------------------------------
@@ -255,14 +223,14 @@ class Sandbox:
                 self._message_check.news.set()
         self._warden.wake()
 
-    def _send(self, message: Downward, descriptors: Sequence[int] = ()) -> None:
+    def _send(self, message: messages.Downward, descriptors: Sequence[int] = ()) -> None:
         try:
-            self._line.send(message, descriptors)
+            self.line.send(message, descriptors)
         except BufferError as error:
             reason = str(error)
             self._warden.post(lambda: self.end(reason, True))
 
-    def _wait(self, timeout: float) -> Upward | None:
+    def _wait(self, timeout: float) -> messages.Upward | None:
         if not self._message_check.news.wait(timeout):
             self._finish(f"it did not answer within {timeout:g} s", True)
         return self._message_check.reply
@@ -275,13 +243,12 @@ class Sandbox:
             self._is_over = True
             self._reason = reason
             self._overran = overran
-        self._meter.cpu_seconds()
         try:
             signal.pidfd_send_signal(self._process, signal.SIGKILL)
         except ProcessLookupError:
             pass  # it had ended
         self._warden.unwatch(self)
-        self._line.close()
+        self.line.close()
         os.close(self._process)
         self._area.close()
         self._progress.close()

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from echannel_ray.sandbox.limits import SandboxUnavailable
 from echannel_ray.sandbox.nursery import Nursery, Spare
+from echannel_ray.sandbox.owner import SandboxUnavailable
 
 if TYPE_CHECKING:
     from echannel_ray.sandbox.process import Sandbox
@@ -162,7 +162,7 @@ class Warden:
             if events & _READ:
                 self._guard(sandbox.on_readable)
             if events & select.EPOLLOUT:
-                self._guard(sandbox.on_writable)
+                self._guard(sandbox.line.on_writable)
             return
         for nursery in list(self._nurseries.values()):
             if nursery.fileno() == descriptor:

@@ -22,7 +22,6 @@ import socket
 import sys
 import time
 import types
-from collections.abc import Callable
 
 from echannel_ray.sandbox import lockdown
 
@@ -34,7 +33,7 @@ _OWN = (
     "echannel_ray.formats.events", "echannel_ray.formats.plain", "echannel_ray.formats.trace_context",
     "echannel_ray.modulation.modulator", "echannel_ray.modulation.replica", "echannel_ray.modulation.services",
     "echannel_ray.modulators", "echannel_ray.records.generic",
-    "echannel_ray.sandbox.inmate", "echannel_ray.shared_object", "collections.abc", "typing", "enum", "dataclasses",
+    "echannel_ray.shared_object", "collections.abc", "typing", "enum", "dataclasses",
     "_strptime", "encodings.ascii", "encodings.latin_1", "encodings.utf_16", "encodings.utf_32", "encodings.cp1252",
     "encodings.raw_unicode_escape", "encodings.unicode_escape", "_compat_pickle", "copyreg", "traceback",
 )  # fmt: skip
@@ -54,8 +53,9 @@ def main() -> None:
     if "pid namespace" in layers and os.fork():
         # The child is the first process of the namespace: with it all of them end. This one only waits for it.
         control.close()
-        while True:
-            signal.pause() if _has_children() else os._exit(0)
+        with contextlib.suppress(ChildProcessError):  # raised when there are no more children, with SIGCHLD ignored
+            os.waitpid(-1, 0)
+        os._exit(0)
     lockdown.die_with_parent()
     try:
         _preload(settings["modules"])
@@ -63,14 +63,6 @@ def main() -> None:
         _serve(control, [layer for layer in layers if layer != "mount namespace"], has_empty_root)
     except Exception as error:
         control.send(UNAVAILABLE + f"{type(error).__name__}: {error}".encode(errors="replace")[:2000])
-
-
-def _has_children() -> bool:
-    try:
-        os.waitpid(-1, 0)  # with SIGCHLD ignored: returns when there are no more
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _preload(modules: list[str]) -> None:
@@ -88,7 +80,9 @@ def _preload(modules: list[str]) -> None:
     for found in pkgutil.iter_modules(package.__path__ if package else ()):
         with contextlib.suppress(Exception):
             importlib.import_module(f"echannel_ray.modulators.{found.name}")
+    importlib.import_module("echannel_ray.sandbox.inmate")
     time.localtime()
+    platform.machine()
     _warm()
 
 
@@ -112,9 +106,6 @@ def _warm() -> None:
 
 
 def _serve(control: socket.socket, layers: list[str], has_empty_root: bool) -> None:
-    from echannel_ray.sandbox import inmate
-
-    machine = platform.machine()
     gc.collect()
     gc.freeze()  # or every collection of a sandbox would touch, and so copy, all of these pages
     while True:
@@ -123,7 +114,7 @@ def _serve(control: socket.socket, layers: list[str], has_empty_root: bool) -> N
             child = os.fork()
             if child == 0:
                 try:
-                    _become(ours, [*layers], machine, has_empty_root, inmate.serve)
+                    _become(ours, [*layers], has_empty_root)
                 finally:
                     os._exit(1)
             ours.close()
@@ -133,14 +124,10 @@ def _serve(control: socket.socket, layers: list[str], has_empty_root: bool) -> N
             os.close(process)
 
 
-def _become(
-    own: socket.socket,
-    layers: list[str],
-    machine: str,
-    has_empty_root: bool,
-    serve: Callable[[int, list[str], int], None],
-) -> None:
-    """Do in the new process everything that can be done before somebody wants it."""
+def _become(own: socket.socket, layers: list[str], has_empty_root: bool) -> None:
+    """Do in the new process everything that can be done before somebody wants it, and serve."""
+    from echannel_ray.sandbox import inmate
+
     descriptor = os.dup2(own.fileno(), 3)
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     memory = lockdown.memory_in_use()
@@ -148,5 +135,5 @@ def _become(
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
-    layers += lockdown.enclose(machine, has_empty_root)
-    serve(descriptor, layers, memory)
+    layers += lockdown.enclose(has_empty_root)
+    inmate.serve(descriptor, layers, memory)

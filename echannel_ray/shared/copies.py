@@ -30,16 +30,13 @@ if TYPE_CHECKING:
 ALL_VERSIONS = 1 << 62
 
 
-class CopyInProcess(Holder):
-    """The copy of a shared object at an inline modulator, which publishes and pulls by it."""
+class ModulatorCopy(Holder):
+    """The copy of a shared object at one modulator, or at E-code; `state` is its version and fields."""
 
-    def __init__(self, host: InlineHost, sharing: Sharing, ref: SharedRef) -> None:
-        self._host = host
-        self._ref = ref
+    def __init__(self, sharing: Sharing, ref: SharedRef) -> None:
         self._sharing = sharing
+        self._ref = ref
         self.state: tuple[int, dict[str, Any]] = (0, {})
-        self.copies: list[Any] = []
-        self._waiting: list[Callable[[], None]] = []  # who want to know that the copy has changed
 
     def attach(self) -> None:
         """Have the copy told of newer versions; `state` is the newest."""
@@ -48,6 +45,20 @@ class CopyInProcess(Holder):
     def detach(self) -> None:
         """Have the copy told nothing more: it is not needed, and nobody has to wait for it."""
         self._sharing.detach(self._ref, self)
+
+
+class CopyInProcess(ModulatorCopy):
+    """The copy of a shared object at an inline modulator, which publishes and pulls by it."""
+
+    def __init__(self, host: InlineHost, sharing: Sharing, ref: SharedRef) -> None:
+        super().__init__(sharing, ref)
+        self._host = host
+        self.copies: list[Any] = []
+        self._waiting: list[Callable[[], None]] = []  # who want to know that the copy has changed
+
+    @override
+    def detach(self) -> None:
+        super().detach()
         self.release()
 
     def copy(self, cls: Any) -> Any:
@@ -93,23 +104,21 @@ class CopyInProcess(Holder):
             return self._sharing.pull(self._ref)
 
 
-class CopyInSandbox(Holder):
+class CopyInSandbox(ModulatorCopy):
     """The copy of a shared object at an isolated modulator."""
 
     def __init__(self, host: IsolatedHost, sharing: Sharing, index: int, ref: SharedRef) -> None:
+        super().__init__(sharing, ref)
         self._host = host
-        self._sharing = sharing
         self._index = index
-        self._ref = ref
         self._lock = threading.Lock()
         self._applied: list[tuple[int, Callable[[], None]]] = []
         self._is_installed = False
-        self.state: tuple[int, dict[str, Any]] = (0, {})
 
+    @override
     def attach(self) -> None:
-        """Have the copy told of newer versions; `state` is the newest."""
         self._is_installed = False
-        self.state = self._sharing.attach(self._ref, self)
+        super().attach()
 
     def installed(self) -> None:
         """Send what came meanwhile: the sandbox has `state`."""
@@ -119,10 +128,10 @@ class CopyInSandbox(Holder):
         if late:
             self._host.sandbox.update_shared(self._index, *self.state)
 
+    @override
     def detach(self) -> None:
-        """Have the copy told nothing more: it is not needed, and nobody has to wait for it."""
-        self._sharing.detach(self._ref, self)
-        self.updated(ALL_VERSIONS)  # nobody has to wait for a copy that is gone
+        super().detach()
+        self.updated(ALL_VERSIONS)
 
     @override
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
@@ -145,29 +154,18 @@ class CopyInSandbox(Holder):
             applied()
 
 
-class CopyInProgram(Holder):
+class CopyInProgram(ModulatorCopy):
     """The copy of the shared object that steers E-code: its fields."""
 
     def __init__(self, host: EcodeHost, sharing: Sharing, ref: SharedRef) -> None:
+        super().__init__(sharing, ref)
         self._host = host
-        self._sharing = sharing
-        self._ref = ref
-        self._version = 0
-        self.fields: dict[str, Any] = {}
-
-    def attach(self) -> None:
-        """Have the copy told of newer versions."""
-        self._version, self.fields = self._sharing.attach(self._ref, self)
-
-    def detach(self) -> None:
-        """Have the copy told nothing more: it is not needed."""
-        self._sharing.detach(self._ref, self)
 
     @override
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
         def update() -> None:
-            if version > self._version:
-                self._version, self.fields = version, fields
+            if version > self.state[0]:
+                self.state = (version, fields)
                 self._host.params_changed()
             applied()
 

@@ -21,6 +21,7 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -100,8 +101,6 @@ class Unknown(msgspec.Struct, frozen=True, array_like=True, tag=20):
 class Holder(Protocol):
     """Whoever has copies of a shared object, and is told of newer versions."""
 
-    __slots__ = ()
-
     def shared_changed(self, version: int, fields: dict[str, Any], applied: Callable[[], None]) -> None:
         """A newer version; `applied` is to be called when the copy has it, from any thread. It must not block."""
 
@@ -120,34 +119,30 @@ class Shared(Protocol):
         """Take in what a copy has published; what has been published then."""
 
 
+@dataclass(slots=True, eq=False)
 class _Secondary:
     """An endpoint with copies."""
 
-    __slots__ = ("acked", "endpoint", "is_asked", "node")
-
-    def __init__(self, node: int, endpoint: int) -> None:
-        self.node = node
-        self.endpoint = endpoint
-        self.acked = -1
-        self.is_asked = False
+    node: int
+    endpoint: int
+    acked: int = -1
+    is_asked: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _Announcement:
     """A version that somebody waits for these endpoints to have."""
 
-    __slots__ = ("done", "version", "waiting")
-
-    def __init__(self, version: int, waiting: set[int], done: Callable[[], None]) -> None:
-        self.version = version
-        self.waiting = waiting
-        self.done = done
+    version: int
+    waiting: set[int]
+    done: Callable[[], None]
 
 
 class Master:
     """A shared object of this process that others may have copies of; the endpoint keeps it alive."""
 
     def __init__(self, endpoint: ProcessEndpoint, number: int, shared: Shared) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self.ref = SharedRef(endpoint.node, endpoint.id, number)
         self.namespace = endpoint.namespace
         self.shared = shared
@@ -155,15 +150,6 @@ class Master:
         self._announcements: list[_Announcement] = []
         self._encoded: MasterState | None = None
         self._lock = threading.Lock()
-
-    def check_usable(self) -> None:
-        """Raise where nobody can be told any more."""
-        self._endpoint.check_usable()
-
-    @property
-    def copies(self) -> int:
-        """How many endpoints are known to have copies."""
-        return len(self._secondaries)
 
     def state(self) -> MasterState:
         """The version and fields that were published last."""
@@ -199,12 +185,12 @@ class Master:
         deadline = deadline_of(timeout)
         waiter = Waiter()
         self.announce(version, waiter.set)
-        if not waiter.done and not self._endpoint.crew.wait(waiter, deadline):
+        if not waiter.done and not self.endpoint.crew.wait(waiter, deadline):
             raise TimeoutError(
                 f"version {version} is published, but not all copies have it after {timeout} s: they get it when they "
                 "can"
             )
-        self._endpoint.check_usable()
+        self.endpoint.check_usable()
 
     def announce(self, version: int, done: Callable[[], None], publisher: int = 0) -> None:
         """Tell all copies, but those at the endpoint that published it; `done` must not block."""
@@ -229,7 +215,7 @@ class Master:
         state = self.state()
         message = UpdateCopies(self.ref.number, state.version, state.fields)
         try:
-            self._endpoint.calls.begin(
+            self.endpoint.calls.begin(
                 secondary.node, secondary.endpoint, message, partial(self._updated, secondary, state.version)
             )
         except errors.EChannelError:  # this process has left: who waits is told why
@@ -242,13 +228,12 @@ class Master:
         with self._lock:
             secondary.acked = max(secondary.acked, version)
             finished = self._take_finished(secondary.endpoint, secondary.acked)
-            announced = self._announcements
-            secondary.is_asked = bool(announced) and any(secondary.endpoint in each.waiting for each in announced)
+            secondary.is_asked = any(secondary.endpoint in each.waiting for each in self._announcements)
         for each in finished:
             each.done()
         if secondary.is_asked:
             # Not here: it takes the object's lock, and this thread reads the link.
-            self._endpoint.crew.submit(Job(self._update, secondary))
+            self.endpoint.crew.submit(Job(self._update, secondary))
 
     def _forget(self, secondary: _Secondary) -> None:
         with self._lock:
@@ -275,38 +260,38 @@ class Attachment:
     def __init__(self, ref: SharedRef) -> None:
         self.ref = ref
         self.arriving = 0  # copies that wait for their first state
-        self._holders: list[Holder] = []
+        self.holders: list[Holder] = []
         self._newest: MasterState | UpdateCopies | None = None
         self._lock = threading.Lock()
-
-    @property
-    def is_used(self) -> bool:
-        """Whether there are copies, or soon will be."""
-        return bool(self._holders) or self.arriving > 0
 
     def add(self, holder: Holder, state: MasterState | None) -> MasterState | UpdateCopies | None:
         """Enter a copy: what it begins with. It is told of all that comes later."""
         with self._lock:
-            self._holders = [*self._holders, holder]  # never in place: see `tell`
+            self.holders = [*self.holders, holder]  # never in place: see `tell`
             return self._newer(state)
 
     def remove(self, holder: Holder) -> None:
         """Take out a copy."""
         with self._lock:
-            self._holders = [each for each in self._holders if each is not holder]
+            self.holders = [each for each in self.holders if each is not holder]
 
     def tell(self, state: MasterState | UpdateCopies, done: Callable[[], None], but: Holder | None = None) -> None:
         """Give a state to all copies; `done` when they have it."""
         with self._lock:
             self._newer(state)
-            holders = self._holders if but is None else [each for each in self._holders if each is not but]
+            holders = self.holders if but is None else [each for each in self.holders if each is not but]
         if not holders:
             done()
             return
-        countdown = done if len(holders) == 1 else _Countdown(len(holders), done)
+        numbers = itertools.count(1)
+
+        def applied() -> None:
+            if next(numbers) == len(holders):
+                done()
+
         for holder in holders:
             # Each gets values of its own: what is mutable must not be shared between them.
-            holder.shared_changed(state.version, plain.decode(state.fields), countdown)
+            holder.shared_changed(state.version, plain.decode(state.fields), applied)
 
     def _newer(self, state: MasterState | UpdateCopies | None) -> MasterState | UpdateCopies | None:
         if self._newest is None or (state is not None and state.version > self._newest.version):
@@ -314,38 +299,27 @@ class Attachment:
         return self._newest
 
 
-class _Countdown:
-    """Calls `done` when it has been called so often."""
+class MasterLink(Holder):
+    """What joins a `SharedObject` of this process that is a copy to its master: the copy publishes and pulls by it, and
+    is told of updates while somebody else holds it.
+    """
 
-    __slots__ = ("_done", "_left", "_lock")
+    def __init__(self, endpoint: ProcessEndpoint, ref: SharedRef) -> None:
+        self._sharing = endpoint.sharing
+        self.ref = ref
+        self.namespace = endpoint.namespace
+        self._copy: Callable[[], Any] = lambda: None
 
-    def __init__(self, count: int, done: Callable[[], None]) -> None:
-        self._left = count
-        self._done = done
-        self._lock = threading.Lock()
-
-    def __call__(self) -> None:
-        with self._lock:
-            self._left -= 1
-            is_last = not self._left
-        if is_last:
-            self._done()
-
-
-class CopyHolder(Holder):
-    """A `SharedObject` of this process that is a copy: told of updates while somebody else holds it."""
-
-    __slots__ = ("__weakref__", "_copy")
-
-    def __init__(self, sharing: Sharing, ref: SharedRef, copy: Any) -> None:
-        garbage = sharing.garbage
+    def lead_to(self, copy: Any) -> None:
+        """Tell this copy of updates, for as long as somebody holds it."""
+        garbage = self._sharing.garbage
         me = weakref.ref(self)
 
         def dropped(_: object) -> None:
             # Called by the garbage collector, in whatever any thread does: no lock may be taken here.
-            holder = me()
-            if holder is not None:
-                garbage.append((ref, holder))
+            link = me()
+            if link is not None:
+                garbage.append((link.ref, link))
 
         self._copy = weakref.ref(copy, dropped)
 
@@ -360,25 +334,15 @@ class CopyHolder(Holder):
         finally:
             applied()
 
-
-class MasterLink:
-    """The link of a copy to its master, by which it publishes and pulls."""
-
-    def __init__(self, endpoint: ProcessEndpoint, ref: SharedRef) -> None:
-        self._endpoint = endpoint
-        self.ref = ref
-        self.namespace = endpoint.namespace
-        self.holder: CopyHolder | None = None
-
     def publish(
         self, fields: dict[str, Any], expected_version: int | None, timeout: float | None = None
     ) -> tuple[int, dict[str, Any]]:
         """Have the master take these values; the version and fields that it has then."""
-        return self._endpoint.sharing.publish(self.ref, fields, expected_version, timeout, self.holder)
+        return self._sharing.publish(self.ref, fields, expected_version, timeout, self)
 
     def pull(self, timeout: float | None = None) -> tuple[int, dict[str, Any]]:
         """The newest version and fields of the master."""
-        return self._endpoint.sharing.pull(self.ref, timeout)
+        return self._sharing.pull(self.ref, timeout)
 
 
 class Sharing:
@@ -523,7 +487,7 @@ class Sharing:
             self.detach(*self.garbage.popleft())
 
     def _drop_unused(self, attachment: Attachment) -> None:
-        if not attachment.is_used:
+        if not attachment.holders and not attachment.arriving:
             self._attachments.pop(_key(attachment.ref), None)
 
     def _ask_soon(self, attachment: Attachment) -> None:
@@ -532,7 +496,7 @@ class Sharing:
         def answered(call: Call) -> None:
             if isinstance(call.answer, MasterState):
                 # Not here: this thread may be the one that reads the link.
-                self._endpoint.crew.submit(Job(attachment.tell, call.answer, _nothing))
+                self._endpoint.crew.submit(Job(attachment.tell, call.answer, lambda: None))
 
         self._endpoint.calls.begin(ref.node, ref.endpoint, Attach(ref.number), answered)
 
@@ -576,7 +540,3 @@ _APPLIED: Final = Applied()
 
 def _key(ref: SharedRef) -> _Key:
     return ref.node, ref.endpoint, ref.number
-
-
-def _nothing() -> None:
-    pass

@@ -12,7 +12,7 @@ from echannel_ray.actors.gateway_memory import remember_gateway, remembered_gate
 from echannel_ray.actors.storage import Storage
 from echannel_ray.core.messages import OpenGateway
 from echannel_ray.errors import NotAuthorised
-from echannel_ray.logs.directory import directory_of
+from echannel_ray.retained.log_directory import directory_of
 from tests.transport.links import NOBODY, as_root
 
 pytestmark = pytest.mark.usefixtures("no_ray")

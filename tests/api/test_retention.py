@@ -14,8 +14,8 @@ import ray
 import echannel_ray as ec
 from echannel_ray.endpoint.calls import Call
 from echannel_ray.ids import node_number
-from echannel_ray.logs.directory import directory_of
 from echannel_ray.retained import log_calls
+from echannel_ray.retained.log_directory import directory_of
 from tests.api.parties import Inbox, Valve, ask, publish_all
 from tests.clusters import wait_until
 

@@ -18,10 +18,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import echannel_ray as ec
+from echannel_ray.derived.traced_replica import TracedReplica
 from echannel_ray.formats.events import decode, encode
 from echannel_ray.formats.trace_context import Traced, switch
 from echannel_ray.modulation.modulator import Modulator
-from echannel_ray.shared.traced_replica import TracedReplica
 from tests.clusters import on, wait_until
 
 SECONDS = 30

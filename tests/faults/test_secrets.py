@@ -14,7 +14,7 @@ from ray._private import state
 import echannel_ray as ec
 from echannel_ray.actors import startup
 from echannel_ray.ids import node_number
-from echannel_ray.logs.directory import directory_of
+from echannel_ray.retained.log_directory import directory_of
 from tests.clusters import processes_of
 from tests.conftest import OUR_DIRECTORY
 from tests.faults.scene import Scene, kill

@@ -67,17 +67,16 @@ def test_the_newest_entry_is_kept_however_small_the_bound(open_store):
     assert store.first == store.next == 3
 
 
-def test_groups_never_go_back_unless_forced(store):
+def test_groups_never_go_back(store):
     assert store.group("g") is None
     store.set_group("g", 7, hold_until=50.0)
     store.set_group("g", 3)
     assert store.groups() == {"g": (7, 50.0)}
     store.set_group("g", 8, hold_until=40.0)
     assert store.groups() == {"g": (8, 40.0)}
-    store.set_group("g", 2, force=True)
     store.set_group("h", 0)
-    assert store.groups() == {"g": (2, 40.0), "h": (0, 0.0)}
-    assert store.group("g") == 2
+    assert store.groups() == {"g": (8, 40.0), "h": (0, 0.0)}
+    assert store.group("g") == 8
     store.drop_group("g")
     assert store.groups() == {"h": (0, 0.0)}
 

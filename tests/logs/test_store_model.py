@@ -139,13 +139,13 @@ class Model(RuleBasedStateMachine):
         for write in ended:
             self._end(write, "aborted")
 
-    @rule(name=groups, back=st.integers(0, 20), hold=st.sampled_from([None, 0.0, 50.0, 500.0]), force=st.booleans())
-    def set_group(self, name, back, hold, force):
+    @rule(name=groups, back=st.integers(0, 20), hold=st.sampled_from([None, 0.0, 50.0, 500.0]))
+    def set_group(self, name, back, hold):
         offset = max(self.next - back, 0)
         known, until = self.groups.get(name, (offset, 0.0))
         hold_until = None if hold is None else self.now + hold
-        self.store.set_group(name, offset, hold_until, force=force)
-        self.groups[name] = (offset if force else max(offset, known), until if hold is None else hold_until)
+        self.store.set_group(name, offset, hold_until)
+        self.groups[name] = (max(offset, known), until if hold is None else hold_until)
 
     @rule(name=groups)
     def drop_group(self, name):

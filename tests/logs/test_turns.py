@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from echannel_ray.logs.turns import Turns
+from echannel_ray.logs.database import Turns
 
 
 def waiting(turns, count):

@@ -12,8 +12,7 @@ from echannel_ray.logs.entries import FILE, Entry
 from echannel_ray.records.arrow import batch_block
 from echannel_ray.records.known import learn
 from echannel_ray.records.writer import format_of
-from echannel_ray.retained.entry_cut import cut
-from echannel_ray.retained.entry_events import events_of
+from echannel_ray.retained.entry_events import cut, events_of
 
 PAYLOADS = [b"a" * 10, "text", 3, None, 4.5, b"", "", 2**40]
 

@@ -11,13 +11,20 @@ from typing import Any
 import cloudpickle
 
 from echannel_ray.formats import events
+from echannel_ray.modulation.admission import Admission
 from echannel_ray.modulation.modulator import Modulator
-from echannel_ray.sandbox.limits import Limits
 from echannel_ray.sandbox.process import Sandbox
 from echannel_ray.sandbox.warden import Warden
 
 PATIENCE_SECONDS = 60
-LIMITS = Limits(0.2, 1.0, 64 << 20, ("numpy", "ctypes", "mmap", "resource", "fcntl", "re", "heapq"))
+MODULES = ("numpy", "ctypes", "mmap", "resource", "fcntl", "re", "heapq")
+
+
+def limits_of(seconds: float, max_memory_bytes: int, modules: tuple[str, ...] = MODULES) -> Admission:
+    return Admission(max_seconds_per_event=seconds, max_memory_bytes=max_memory_bytes, modules=modules)
+
+
+LIMITS = limits_of(0.2, 64 << 20)
 
 
 def ship(modulator: Modulator) -> bytes:
@@ -50,14 +57,14 @@ class Recorder:
 class Guest:
     """One sandbox with what its owner was told."""
 
-    def __init__(self, warden: Warden, limits: Limits) -> None:
+    def __init__(self, warden: Warden, limits: Admission) -> None:
         self.owner = Recorder()
         self.sandbox = Sandbox(self.owner, warden, limits, "guest")
         self.pid = self.sandbox.pid
         self._number = 0
 
-    def install(self, modulator: Modulator, services: Any = (), shared: Any = (), wants_key: bool = False) -> Any:
-        return self.sandbox.install(ship(modulator), services, shared, wants_key, PATIENCE_SECONDS)
+    def install(self, modulator: Modulator, services: Any = None, shared: Any = (), wants_key: bool = False) -> Any:
+        return self.sandbox.install(ship(modulator), services or {}, shared, wants_key, PATIENCE_SECONDS)
 
     def send(self, batch: Sequence[Any]) -> int:
         kinds, payloads, _ = zip(*map(events.encode, batch), strict=True)
@@ -98,7 +105,7 @@ class Arena:
         self.guests: list[Guest] = []
         self.pids: set[int] = set()
 
-    def guest(self, modulator: Modulator | None = None, limits: Limits = LIMITS, **more: Any) -> Guest:
+    def guest(self, modulator: Modulator | None = None, limits: Admission = LIMITS, **more: Any) -> Guest:
         guest = Guest(self.warden, limits)
         self.guests.append(guest)
         self.pids.add(guest.pid)
@@ -106,7 +113,7 @@ class Arena:
             guest.install(modulator, **more)
         return guest
 
-    def attack(self, function: Callable[..., Any], limits: Limits = LIMITS, **facts: Any) -> str:
+    def attack(self, function: Callable[..., Any], limits: Admission = LIMITS, **facts: Any) -> str:
         """Run this in a sandbox: its result, or why it had none."""
         guest = self.guest(Attacker(function, facts), limits)
         told = guest.outcome([b"go"])
@@ -120,9 +127,9 @@ class Arena:
 
     def close(self) -> None:
         self.clear()
-        zygotes = [nursery.pid for nursery in self.warden._nurseries.values()]
+        zygotes = [nursery._zygote.pid for nursery in self.warden._nurseries.values() if nursery._zygote is not None]
         self.warden.close()
-        for pid in [*self.pids, *filter(None, zygotes)]:
+        for pid in [*self.pids, *zygotes]:
             wait_for_the_end_of(pid)
 
 

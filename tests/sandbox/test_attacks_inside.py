@@ -17,7 +17,6 @@ import pytest
 
 from echannel_ray.formats import plain
 from echannel_ray.modulation.modulator import Modulator
-from echannel_ray.sandbox.limits import Limits, SandboxFailed
 from echannel_ray.sandbox.messages import (
     CallService,
     InstallDone,
@@ -30,7 +29,8 @@ from echannel_ray.sandbox.messages import (
     Updated,
     frame,
 )  # fmt: skip
-from tests.sandbox.arena import LIMITS, Attacker, Passing, is_alive, reply, wait_until
+from echannel_ray.sandbox.owner import SandboxFailed
+from tests.sandbox.arena import LIMITS, Attacker, Passing, is_alive, limits_of, reply, wait_until
 
 QUICK = dataclasses.replace(LIMITS, max_seconds_per_event=0.05)
 
@@ -244,7 +244,7 @@ def test_memory(arena, attack):
 
 
 def test_memory_bit_by_bit(arena):
-    said = arena.attack(allocate_bit_by_bit, Limits(5.0, 1.0, 32 << 20, LIMITS.modules))
+    said = arena.attack(allocate_bit_by_bit, limits_of(5.0, 32 << 20))
     assert not said.startswith("DONE")
     still_works(arena)
 
@@ -285,7 +285,7 @@ def test_what_modulators_emit_is_bounded(arena):
         for _ in range(2_000_000):
             self.emit(event)
 
-    guest = arena.guest(type("Much", (Modulator,), {"enqueue": much})(), Limits(10.0, 1.0, 256 << 20))
+    guest = arena.guest(type("Much", (Modulator,), {"enqueue": much})(), limits_of(10.0, 256 << 20, ()))
     told = guest.outcome([b"x"])
     assert told[0] in ("failed", "ended")
     assert len(told[3]) <= 1 << 20
@@ -329,7 +329,7 @@ def corrupt_memory():
     ids=lambda attack: attack.__name__,
 )
 def test_crashes(arena, attack):
-    limits = Limits(5.0, 1.0, 64 << 20, LIMITS.modules)
+    limits = limits_of(5.0, 64 << 20)
     guest = arena.guest(Attacker(attack, {}), limits)
     assert guest.outcome([b"go"])[0] == "ended"
     wait_until(lambda: not is_alive(guest.pid))
@@ -381,7 +381,7 @@ FORGED = {
     "an extension": struct.pack("<I", 7) + b"\x92\x16\xd6\x01abc",
     "ready again": frame(Ready([])),
     "unavailable": frame(Unavailable("x")),
-    "installed again": frame(InstallDone(False, None, None, [])),
+    "installed again": frame(InstallDone(False, None, None)),
     "failed to install": frame(InstallFailed("x")),
     "periods without one": outcome(number=0) * 100,
     "a service that was not granted": frame(CallService(1, "os", "system", b"\x92\x90\x80")),
@@ -627,21 +627,21 @@ class ForgesItsInstallation(Modulator):
 def test_forged_periods(arena, period):
     """They divide times, and must not switch off what is worked out of that."""
     with pytest.raises(SandboxFailed, match="protocol"):
-        arena.guest(ForgesItsInstallation(frame(InstallDone(False, period, None, []))))
+        arena.guest(ForgesItsInstallation(frame(InstallDone(False, period, None))))
     still_works(arena)
 
 
 @pytest.mark.parametrize("key", [b"\xc1", b"\x82\xa1b\x01\xa1a\x01", b"", pickle.dumps(os.getcwd)])
 def test_forged_keys(arena, key):
     with pytest.raises(SandboxFailed, match="protocol"):
-        arena.guest(ForgesItsInstallation(frame(InstallDone(False, None, key, []))), wants_key=True)
+        arena.guest(ForgesItsInstallation(frame(InstallDone(False, None, key))), wants_key=True)
 
 
 def test_sleep_and_silence(arena):
     """All at once: each has 5 s. A forged installation gains nothing: nobody answers then."""
     other = arena.guest(Passing())
     attackers = [Attacker(attack, {}) for attack in (sleep, block_on_lock, wait_for_the_socket, say_half)]
-    forger = ForgesItsInstallation(frame(InstallDone(False, None, None, [])))
+    forger = ForgesItsInstallation(frame(InstallDone(False, None, None)))
     guests = [arena.guest(each, QUICK) for each in (*attackers, forger)]
     for guest in guests:
         guest.send([b"go"])

@@ -341,7 +341,7 @@ PROCESSES = [
 @pytest.mark.parametrize("attack", PROCESSES, ids=lambda attack: attack.__name__)
 def test_other_processes(arena, sentinel, attack):
     other = arena.guest(Passing())
-    zygote = next(iter(arena.warden._nurseries.values())).pid
+    zygote = next(iter(arena.warden._nurseries.values()))._zygote.pid
     for pid in (sentinel.pid, os.getpid(), zygote, other.pid, 1, 2):
         assert arena.attack(attack, pid=pid).startswith("refused: ")
     assert is_alive(zygote)

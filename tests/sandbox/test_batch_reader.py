@@ -13,8 +13,8 @@ import pytest
 
 from echannel_ray.formats import events
 from echannel_ray.modulation.modulator import FIFOModulator, Modulator
-from echannel_ray.sandbox.limits import Limits, SandboxFailed
-from tests.sandbox.arena import LIMITS, PATIENCE_SECONDS, Guest, Passing, decoded
+from echannel_ray.sandbox.owner import SandboxFailed
+from tests.sandbox.arena import LIMITS, PATIENCE_SECONDS, Guest, Passing, decoded, limits_of
 
 ALL_KINDS: list[Any] = [b"bytes", "text", 1, 2.5, None, True, (1, "two"), {"three": [4]}, numpy.arange(10_000), {1, 2}]
 
@@ -148,7 +148,6 @@ def test_a_queue_of_its_own_waits_in_the_sandbox(arena):
     arena.guests.append(guest)
     installed = guest.install(Ordered())
     assert installed.queues
-    assert installed.overrides >= {"enqueue", "dequeue"}
     assert guest.outcome([(3,), (1,), (2,)])[2:] == ([], 3)
     guest.sandbox.dequeue(7, 2)
     assert decoded(guest.owner.next()) == ("emitted", 7, [[1, "of", 3], [2, "of", 1]], 1)
@@ -199,7 +198,7 @@ def test_imports_after_the_lockdown_say_what_to_do(arena):
 def test_installing_what_can_not_be_made_says_why(arena):
     guest = arena.guest()
     with pytest.raises(SandboxFailed, match="wave"):
-        guest.sandbox.install(b"cwave\nWave_read\n.", (), (), False, 10)
+        guest.sandbox.install(b"cwave\nWave_read\n.", {}, (), False, 10)
 
 
 def test_keys_are_canonical(arena):
@@ -229,11 +228,11 @@ def test_a_period_emits_unasked(arena):
 
     guest = arena.guest(Ticking())
     assert [decoded(guest.owner.next()) for _ in range(30)] == [("emitted", 0, [i + 1], 0) for i in range(30)]
-    assert guest.sandbox.cpu_seconds() > 0
+    assert guest.sandbox._meter.cpu_seconds() > 0
 
 
 def test_memory_errors_are_failures(arena):
-    limits = Limits(1.0, 1.0, 32 << 20, LIMITS.modules)
+    limits = limits_of(1.0, 32 << 20)
     guest = arena.guest(Calling(lambda self, event: self.emit(bytes(event))), limits)
     assert "MemoryError" in guest.outcome([64 << 20])[5]
     guest.sandbox.restart()

@@ -118,7 +118,7 @@ class Asking(Modulator):
 def install(arena: Arena, modulator: Modulator) -> Guest:
     guest = arena.guest(limits=dataclasses.replace(LIMITS, max_seconds_per_event=2.0))
     code = shipments.ship(modulator, "isolated").code
-    guest.sandbox.install(code, (), (), False, PATIENCE_SECONDS)
+    guest.sandbox.install(code, {}, (), False, PATIENCE_SECONDS)
     return guest
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from echannel_ray.formats import plain
 from echannel_ray.modulation.modulator import Modulator
-from echannel_ray.sandbox.limits import Limits, SandboxFailed
-from tests.sandbox.arena import LIMITS
+from echannel_ray.sandbox.owner import SandboxFailed
+from tests.sandbox.arena import limits_of
 
-ROOMY = Limits(2.0, 1.0, 200 << 20, LIMITS.modules)
+ROOMY = limits_of(2.0, 200 << 20)
 
 
 class Large(Modulator):

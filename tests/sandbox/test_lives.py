@@ -15,7 +15,7 @@ import pytest
 
 from echannel_ray.formats import plain
 from echannel_ray.sandbox import lockdown, seccomp
-from echannel_ray.sandbox.limits import SandboxFailed, SandboxUnavailable
+from echannel_ray.sandbox.owner import SandboxFailed, SandboxUnavailable
 from tests.sandbox.arena import LIMITS, Arena, Attacker, Passing, is_alive, wait_for_the_end_of, wait_until
 
 
@@ -81,7 +81,20 @@ def test_closing_ends_the_process_and_tells_nobody(arena):
     wait_until(lambda: not is_alive(guest.pid))
     arena.guest(Passing()).work([b"the warden has seen the end by now"])
     assert guest.owner.calls.empty()
-    assert guest.sandbox.cpu_seconds() >= 0
+
+
+def test_one_that_can_not_be_made_leaves_no_descriptors():
+    program = """
+        from echannel_ray.sandbox.owner import SandboxUnavailable
+        warden = Warden()
+        warden.close()
+        before = os.listdir("/proc/self/fd")
+        try:
+            Sandbox(Recorder(), warden, LIMITS, "guest")
+        except SandboxUnavailable:
+            print(os.listdir("/proc/self/fd") == before)
+    """
+    assert run(program) == ["True"]
 
 
 def test_one_batch_at_a_time(arena):
@@ -103,8 +116,7 @@ def test_a_killed_zygote_takes_its_sandboxes_along_and_the_next_start_makes_anot
     try:
         guests = [arena.guest(Passing()) for _ in range(3)]
         (nursery,) = arena.warden._nurseries.values()
-        assert nursery.pid is not None
-        os.kill(nursery.pid, signal.SIGKILL)
+        os.kill(nursery._zygote.pid, signal.SIGKILL)
         for guest in guests:
             assert guest.owner.next()[0] == "ended"
             wait_for_the_end_of(guest.pid)
@@ -127,7 +139,7 @@ def test_the_producer_takes_all_along_however_it_ends(end):
         f"""
         arena = Arena()
         guest = arena.guest(Passing())
-        print(guest.pid, *(nursery.pid for nursery in arena.warden._nurseries.values()), flush=True)
+        print(guest.pid, *(nursery._zygote.pid for nursery in arena.warden._nurseries.values()), flush=True)
         {end}
         """
     )
@@ -220,7 +232,7 @@ def test_an_unknown_machine_has_no_list(monkeypatch):
 def test_installing_twice_in_time_is_impossible(arena):
     guest = arena.guest()
     with pytest.raises(SandboxFailed):
-        guest.sandbox.install(b"garbage", (), (), False, 60)
+        guest.sandbox.install(b"garbage", {}, (), False, 60)
 
 
 def test_canonical_bytes_do_not_depend_on_order():

@@ -11,7 +11,7 @@ import pytest
 
 from echannel_ray.errors import MasterLost, StaleVersion
 from echannel_ray.modulation.modulator import Modulator
-from echannel_ray.sandbox.limits import SandboxFailed
+from echannel_ray.sandbox.owner import SandboxFailed
 from tests.sandbox.arena import Recorder, decoded
 
 
@@ -80,7 +80,7 @@ def ship(modulator):
 def steered(arena):
     guest = arena.guest()
     code = ship(Steered([Master(0), Master(1), Master(0)]))
-    guest.sandbox.install(code, (), [(3, {"low": 1}), (1, {})], False, 60)
+    guest.sandbox.install(code, {}, [(3, {"low": 1}), (1, {})], False, 60)
     return guest
 
 
@@ -141,7 +141,7 @@ def test_an_update_that_comes_during_a_call_waits_for_the_end_of_the_batch(steer
 
 def test_an_object_that_is_not_shared_is_no_pickle(arena):
     with pytest.raises(SandboxFailed):
-        arena.guest().sandbox.install(ship(Steered([Master(3)])), (), [], False, 60)
+        arena.guest().sandbox.install(ship(Steered([Master(3)])), {}, [], False, 60)
 
 
 def test_a_service_is_called_by_name(arena):
@@ -157,12 +157,12 @@ def test_a_service_is_called_by_name(arena):
 
 
 def test_a_service_that_was_not_asked_for_is_not_there(arena):
-    guest = arena.guest(Asking(), services=["Other"])
+    guest = arena.guest(Asking(), services={"Other": frozenset()})
     assert guest.work(["a"])[0][0] == "KeyError"
 
 
 def test_a_result_that_is_no_plain_data_is_an_error(arena):
-    guest = arena.guest(Asking(), services=["Directory"])
+    guest = arena.guest(Asking(), services={"Directory": frozenset({"lookup"})})
     guest.send(["a"])
     guest.sandbox.answer(guest.owner.next()[1], Recorder())
     assert decoded(guest.owner.next())[2][0][0] == "ServiceFailed"

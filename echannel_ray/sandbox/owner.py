@@ -1,31 +1,10 @@
-"""What a sandbox may use, what is known of one, who is told what happens in it, and the errors of making one."""
+"""Who is told what happens in a sandbox, and the errors of making one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from echannel_ray.errors import EChannelError
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the code in one sandbox may use. `modules` are what it may import, besides the library's own."""
-
-    max_seconds_per_event: float
-    max_cpu_fraction: float
-    max_memory_bytes: int
-    modules: tuple[str, ...] = ()
-
-    @property
-    def max_install_seconds(self) -> float:
-        """CPU for unpickling and `key()`: more than for an event, since it makes classes and runs once."""
-        return max(self.max_seconds_per_event, 0.5)
-
-    @property
-    def max_wall_seconds(self) -> float:
-        """How long one event may take by the clock on the wall: a busy machine must not look like a sleeper."""
-        return max(20 * self.max_seconds_per_event, 5.0)
 
 
 class SandboxUnavailable(EChannelError):
@@ -45,16 +24,6 @@ class SandboxFailed(EChannelError):
 
 class ServiceFailed(EChannelError):
     """A call of a service failed at the producer (`.kind`: the class of the error there)."""
-
-
-@dataclass(frozen=True)
-class InstalledModulator:
-    """What a sandbox says of the modulator that it has installed; nothing of it is more than a claim."""
-
-    queues: bool
-    period_seconds: float | None
-    key: bytes | None
-    overrides: frozenset[str]
 
 
 class SandboxOwner(Protocol):

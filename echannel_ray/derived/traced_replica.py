@@ -40,7 +40,7 @@ class TracedReplica(Replica):
             event = self.modulator.dequeue(self._opened(self.waiting.popleft()))
             if event is not None:
                 taken += self._closed([event])
-            self._queue()
+            self.keep_emitted()
         return taken
 
     @override
@@ -50,10 +50,11 @@ class TracedReplica(Replica):
         return taken
 
     @override
-    def _queue(self) -> None:
-        self.waiting.extend(self._closed(self.emitted))
-        self.emitted.clear()
-        self._given.clear()
+    def keep_emitted(self) -> None:
+        if self.queues:
+            self.waiting.extend(self._closed(self.emitted))
+            self.emitted.clear()
+            self._given.clear()
 
     def _opened(self, event: Any) -> Any:
         if type(event) is not Traced:
