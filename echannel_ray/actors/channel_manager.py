@@ -157,7 +157,7 @@ class ChannelManager:
         """Concentrators came or left. Who left is not taken for dead here: `node_gone` says that."""
         await self._book_made.wait()
         known = self._directory
-        if known is None or (directory.epoch, directory.version) > (known.epoch, known.version):
+        if known is None or directory.recency > known.recency:
             self._directory = directory
             self._book.nodes_present(info.node for info in directory.concentrators)
 

@@ -62,7 +62,7 @@ class Peers:
     def take_directory(self, directory: Directory) -> None:
         """Take in a new directory: concentrators came or left."""
         known = self.directory
-        if known is not None and (known.epoch, known.version) >= (directory.epoch, directory.version):
+        if known is not None and known.recency >= directory.recency:
             return
         self.directory = directory
         present = {info.node for info in directory.concentrators}

@@ -309,7 +309,7 @@ class LogAddress:
 class Membership:
     """All consumers of a channel and of what is derived from it.
 
-    Of two, the one with the higher (epoch, version) counts; `deleted` is the last.
+    Of two, the one with the higher `recency` counts; `deleted` is the last.
     """
 
     channel: str
@@ -320,6 +320,11 @@ class Membership:
     incarnation: int = 0
     derived: tuple[Derived, ...] = ()  # parents before their children
     logs: tuple[LogAddress, ...] = ()  # of a retained channel: consumers are told too
+
+    @property
+    def recency(self) -> tuple[int, int]:
+        """How new it is."""
+        return self.epoch, self.version
 
 
 @dataclass(frozen=True)
@@ -412,10 +417,15 @@ class ConcentratorInfo:
 
 @dataclass(frozen=True)
 class Directory:
-    """What the name server tells every concentrator: of two, the one with the higher (epoch, version) counts."""
+    """What the name server tells every concentrator: of two, the one with the higher `recency` counts."""
 
     epoch: int
     version: int
     managers: tuple[str, ...]  # actor names; a channel's manager is `managers[slot_of(channel, len(managers))]`
     concentrators: tuple[ConcentratorInfo, ...] = field(default=())
     revoked: tuple[tuple[int, int], ...] = ()  # node: certificates issued to it before this second are void
+
+    @property
+    def recency(self) -> tuple[int, int]:
+        """How new it is."""
+        return self.epoch, self.version

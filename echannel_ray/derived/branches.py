@@ -259,7 +259,7 @@ class Branches:
         outlets = {key: branch.outlet for key, branch in self._by_key.items()}
         return {self._publisher.derived: self._sink.outlet, **outlets}
 
-    def apply(self, membership: Membership, version: tuple[int, int], deleted: bool) -> None:
+    def apply(self, membership: Membership, deleted: bool) -> None:
         """The consumers have changed."""
         outlets = self._outlets()
         wanted: dict[str, list[Consumer]] = {key: [] for key in outlets}
@@ -276,7 +276,7 @@ class Branches:
                 if cutover_point is not None:
                     cutover_points[consumer.derived][each] = cutover_point
         for key, outlet in outlets.items():
-            outlet.apply(version, wanted[key], deleted, cutover_points[key])
+            outlet.apply(membership.recency, wanted[key], deleted, cutover_points[key])
 
     def ended(self, membership: Membership) -> list[Host]:
         """Take out what is derived no more; the hosts are to be closed without the lock."""

@@ -38,7 +38,7 @@ class Installer:
         """An answer to a request of ours has the newest membership, which may be pushed too."""
         with self._endpoint.lock:
             known = self._endpoint.memberships.get(membership.channel)
-            if known is None or (known.epoch, known.version) < (membership.epoch, membership.version):
+            if known is None or known.recency < membership.recency:
                 self.pushed(membership, None)
         self._endpoint.outgoing.write()
 
@@ -83,9 +83,9 @@ class Installer:
         endpoint = self._endpoint
         with self._mutex:
             known = endpoint.memberships.get(membership.channel)
-            if known is not None and (known.epoch, known.version) > (membership.epoch, membership.version):
+            if known is not None and known.recency > membership.recency:
                 membership = known
-            version = (membership.epoch, membership.version)
+            version = membership.recency
             with endpoint.lock:
                 present = endpoint.publishers.on(membership.channel)
             for publisher in present:
@@ -130,7 +130,7 @@ class Installer:
                 unprepared = {*self._hosting(membership.channel)} - {*sinks}
                 endpoint.membership_pushed(membership, unprepared)
                 for sink in sinks:
-                    if sink.stream.version < (membership.epoch, membership.version):
+                    if sink.stream.version < membership.recency:
                         sink.publisher.apply(membership)  # made after this membership came
                     hosts += sink.branches.ended(membership)
                 endpoint.flush_all()

@@ -536,7 +536,7 @@ class ProcessEndpoint(CrewLink):
         the modulators of it, and wait for the answer to their own registration.
         """
         known = self.memberships.get(membership.channel)
-        if known is not None and (known.epoch, known.version) >= (membership.epoch, membership.version):
+        if known is not None and known.recency >= membership.recency:
             return
         self.memberships[membership.channel] = membership
         self.flush_all()

@@ -338,13 +338,12 @@ class ConsumerSink(Sink):
 
     @override
     def apply(self, membership: Membership) -> None:
-        version = (membership.epoch, membership.version)
-        if version > self.stream.version:
+        if membership.recency > self.stream.version:
             self.absorb()
             self.disarm()
             # Another incarnation: deleted, and made again before we heard of it.
             deleted = membership.deleted or membership.incarnation != self.publisher.incarnation
-            self.branches.apply(membership, version, deleted)
+            self.branches.apply(membership, deleted)
 
     @override
     def counters(self) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class LogReader(Supply):
             self._has_begun = True
         with self._endpoint.lock:
             newest = self._endpoint.memberships.get(membership.channel, membership)
-        if (newest.epoch, newest.version) > (membership.epoch, membership.version):
+        if newest.recency > membership.recency:
             self._take_logs(newest.logs)
         self._endpoint.crew.step_aside()
         with self._joined_all:

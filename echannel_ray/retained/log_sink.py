@@ -320,10 +320,9 @@ class LogSink(Sink):
 
     @override
     def apply(self, membership: Membership) -> None:
-        version = (membership.epoch, membership.version)
-        if version <= self.stream.version:
+        if membership.recency <= self.stream.version:
             return
-        self.stream.version = version
+        self.stream.version = membership.recency
         if membership.deleted or membership.incarnation != self.publisher.incarnation:
             self.stream.deleted = True
             self.publisher.cut_off()

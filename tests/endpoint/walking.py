@@ -208,7 +208,8 @@ class LoggedLine(Processes):
         super().work(endpoint)
         jobs = self.log_server._jobs
         while endpoint is self.keeping and not jobs.empty():
-            self.log_server._perform(*jobs.get())
+            job: Any = jobs.get()
+            self.log_server._perform(*job)
 
 
 def functions_of(act: Callable[[], object]) -> list[str]:
