@@ -144,14 +144,11 @@ def _sentence(error: OSError | ValidationError) -> str:
 
 def main() -> int:
     """The entry point of the RayJob: `python -m echannel_ray.pod.bootstrap FILE`."""
-    match sys.argv[1:]:
-        case [file]:
-            pass
-        case _:
-            print("usage: python -m echannel_ray.pod.bootstrap FILE", file=sys.stderr)
-            return 2
+    if len(sys.argv) != 2:
+        print("usage: python -m echannel_ray.pod.bootstrap FILE", file=sys.stderr)
+        return 2
     try:
-        plan = bootstrap(Path(file))
+        plan = bootstrap(Path(sys.argv[1]))
     except ValueError as error:
         print(f"echannel: {error}", file=sys.stderr)
         return 2
