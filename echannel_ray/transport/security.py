@@ -149,15 +149,15 @@ def _context(protocol: int, credentials: Credentials) -> ssl.SSLContext:
     context.load_verify_locations(cadata=credentials.authority_pem.decode("ascii"))
     if credentials.revocation_list_pem:
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-        with _file_in_memory(credentials.revocation_list_pem) as path:
+        with file_in_memory(credentials.revocation_list_pem) as path:
             context.load_verify_locations(cafile=path)
-    with _file_in_memory(credentials.key_pem + b"\n" + credentials.certificate_pem) as path:
+    with file_in_memory(credentials.key_pem + b"\n" + credentials.certificate_pem) as path:
         context.load_cert_chain(path, password=_no_password)
     return context
 
 
 @contextlib.contextmanager
-def _file_in_memory(content: bytes) -> Iterator[str]:
+def file_in_memory(content: bytes) -> Iterator[str]:
     """`ssl` reads keys from files only. This one is gone when it is closed: a key never reaches a disk."""
     descriptor = os.memfd_create("echannel_ray", os.MFD_CLOEXEC)
     with open(descriptor, "wb") as file:

@@ -51,7 +51,6 @@ class TcpListener:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         self._socket.setblocking(False)
-        self.host = host
         self.port: int = self._socket.getsockname()[1]
         self._epoll = select.epoll()
         self._epoll.register(self._socket, select.EPOLLIN)
@@ -64,14 +63,11 @@ class TcpListener:
         """What to register with epoll: readable when `accept` has something to do."""
         return -1 if self._epoll.closed else self._epoll.fileno()
 
-    def next_deadline(self) -> float | None:
-        """When (on `time.monotonic`) to call `accept` at the latest, to be rid of a handshake that takes too long."""
-        for _, deadline in self._handshakes.values():
-            return deadline
-        return None
-
     def accept(self) -> TlsConnection | None:
-        """Go on with all handshakes, without waiting: a link that is ready, or None (then wait for readiness)."""
+        """Go on with all handshakes, without waiting: a link that is ready, or None (then wait for readiness).
+
+        Called now and then in any case, it is rid of handshakes that take too long.
+        """
         if not self._finished and not self._epoll.closed:
             for descriptor, _ in self._epoll.poll(0, _MAX_STEPS):
                 if descriptor == self._socket.fileno():
