@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import typing_extensions
@@ -60,36 +61,30 @@ class _Opened:
     def __init__(self, endpoint: ProcessEndpoint, definition: Definition) -> None:
         self.definition = definition
         self.logs = _KnownLogs(endpoint, definition.channel, definition.incarnation)
-        self._schema: pa.Schema | None = None
-        self._is_schema_known = False
         self.publisher: Publisher | None = None
         self.records: EventEncoder | None = None  # of events one by one
         self._writers: dict[bytes, ColumnWriter] = {}  # by the schemas that came
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema | None:
         """Of record batches; it is looked at when there are some, since not every type has columns."""
-        if not self._is_schema_known:
-            self.schema = schema_of_channel(self.definition)
-        return self._schema
-
-    @schema.setter
-    def schema(self, schema: pa.Schema | None) -> None:
-        self._schema, self._is_schema_known = schema, True
+        return schema_of_channel(self.definition)
 
     def revised(self, definition: Definition) -> None:
         """Take in a definition to which formats or fields were added."""
         self.definition = definition
-        self._is_schema_known = False
+        vars(self).pop("schema", None)  # it is looked at again
 
     def fitted(self, schema: pa.Schema) -> pa.Schema:
         """The schema without its "may be null" where the channel's fields may not be: that is a matter of each row."""
+        import pyarrow as pa  # not above: only who has a schema needs it
+
         type_schema = self.definition.type_schema
         if type_schema is None:
             return schema
         record = types.record_of(type_schema)
         certain = {field.name for field in record.fields if not isinstance(field.type, schemas.Optional)}
-        return pyarrow().schema([field.remove_metadata() if field.name in certain else field for field in schema])
+        return pa.schema([field.remove_metadata() if field.name in certain else field for field in schema])
 
     def writer(self, schema: pa.Schema) -> ColumnWriter:
         """What makes entries of batches with this schema; `TypeMismatch` where these are no records of the channel."""
@@ -135,19 +130,15 @@ class GatewayBackend:
         """Open a channel. With a schema it is made where there is none, typed by it and with that retention; one that
         is there has to go with the schema (`TypeMismatch`). Without one it has to be there (`LookupError`).
         """
-        there = look_up(self._endpoint, name)
-        if there is None and schema is None:
-            raise _missing(name)
-        if there is not None:
-            opened = self._take(there)
-            if schema is not None and there.type_schema is not None:
-                schema = opened.fitted(schema)
+        definition = look_up(self._endpoint, name)
         # An untyped channel takes records of any type.
-        declares = schema is not None and (there is None or there.type_schema is not None)
-        definition = there
+        declares = schema is not None and (definition is None or definition.type_schema is not None)
         if schema is not None:
+            if definition is not None:
+                schema = self._take(definition).fitted(schema)
             definition = open_typed(self._endpoint, name, schema, retain=retention_from(retain), declares=declares)
-        assert definition is not None
+        if definition is None:
+            raise _missing(name)
         opened = self._known(definition)
         if declares:
             types.check_producer(name, definition.type_schema, schema)
@@ -373,10 +364,3 @@ class GatewayBackend:
 
 def _missing(name: str) -> LookupError:
     return LookupError(f"there is no channel {name!r}: create it with a type, or write to it first")
-
-
-def pyarrow() -> Any:
-    """Imported by the first gateway: a concentrator without one does without it."""
-    import pyarrow as pa
-
-    return pa

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -34,20 +33,14 @@ class GatewayClient:
     """
 
     def __init__(self, endpoint: str | Endpoint, patience_seconds: float = 30.0) -> None:
-        self._connection = ClientConnection(endpoint if isinstance(endpoint, Endpoint) else Endpoint.parse(endpoint))
+        self.endpoint = endpoint if isinstance(endpoint, Endpoint) else Endpoint.parse(endpoint)
+        self._connection = ClientConnection(self.endpoint)
         self._patience_seconds = patience_seconds
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """The gateway's endpoint, where this client is connected to."""
-        return self._connection.endpoint
 
     def __enter__(self) -> GatewayClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -85,11 +85,6 @@ class ForkSafeClient:
             _is_grpc_used = False
 
     @staticmethod
-    def in_parent() -> None:
-        """Let calls go on in the parent of a fork."""
-        _lock.release()
-
-    @staticmethod
     def in_child() -> None:
         """Let calls go on in the child of a fork, if that is possible."""
         global _is_spoiled
@@ -112,5 +107,5 @@ def _thread_names() -> Iterator[str]:
 
 
 os.register_at_fork(
-    before=ForkSafeClient.before_fork, after_in_parent=ForkSafeClient.in_parent, after_in_child=ForkSafeClient.in_child
+    before=ForkSafeClient.before_fork, after_in_parent=_lock.release, after_in_child=ForkSafeClient.in_child
 )

@@ -44,9 +44,8 @@ class Token:
     """A token that a client has shown, while it is good; connections of the same token have the same."""
 
     def __init__(self, grant: Grant) -> None:
+        self.grant = grant
         self.rights = grant.rights
-        self.digest = grant.digest
-        self.expires_at = grant.expires_at
         self.rates = Rates(grant.rights.max_events_per_second, grant.rights.max_bytes_per_second, time.monotonic())
         self.is_revoked = False
 
@@ -54,7 +53,7 @@ class Token:
         """Why the token is no good any more; None while it is good."""
         if self.is_revoked:
             return errors.NotAuthorised(f"this token was revoked: {_ADVICE}", reason="revoked")
-        if self.expires_at is not None and now >= self.expires_at:
+        if self.grant.expires_at is not None and now >= self.grant.expires_at:
             return errors.NotAuthorised(f"this token has expired: {_ADVICE}", reason="expired")
         return None
 
@@ -77,7 +76,7 @@ class Tokens:
         """`remember` is called with each change, before it takes effect."""
         self._remember = remember
         self._lock = threading.Lock()
-        self._tokens = {grant.digest: (grant, Token(grant)) for grant in remembered.grants}
+        self._tokens = {grant.digest: Token(grant) for grant in remembered.grants}
         self._revoked = dict.fromkeys(remembered.revoked)
         self._refused: Counter[Reason] = Counter()
 
@@ -87,13 +86,13 @@ class Tokens:
             is_known = grant.digest in self._tokens  # the gateway's own, which a predecessor had among all the others
             if len(self._tokens) >= MAX_TOKENS and not is_known:
                 now = time.time()
-                self._tokens = {digest: each for digest, each in self._tokens.items() if each[1].end(now) is None}
+                self._tokens = {digest: each for digest, each in self._tokens.items() if each.end(now) is None}
             if len(self._tokens) >= MAX_TOKENS and not is_known:
                 raise errors.EChannelError(
                     f"this gateway has {len(self._tokens)} tokens, and can't have more: revoke some that nobody needs",
                     tokens=len(self._tokens),
                 )
-            self._tokens[grant.digest] = (grant, Token(grant))
+            self._tokens[grant.digest] = Token(grant)
             if is_remembered:
                 self._note()
 
@@ -108,12 +107,12 @@ class Tokens:
             self._revoked[digest] = None
             while len(self._revoked) > _MAX_REVOKED:
                 del self._revoked[next(iter(self._revoked))]
-            _, token = self._tokens.pop(digest)
+            token = self._tokens.pop(digest)
             self._note()
             token.is_revoked = True
 
     def _note(self) -> None:
-        grants = tuple(grant for grant, _ in self._tokens.values())
+        grants = tuple(token.grant for token in self._tokens.values())
         self._remember(Remembered(grants, tuple(self._revoked)))
 
     def admit(self, shown: str) -> Token:
@@ -121,15 +120,13 @@ class Tokens:
         # Found by its digest: how long that takes tells nothing of the tokens that there are.
         digest = digest_of(shown)
         with self._lock:
-            _, token = self._tokens.get(digest, (None, None))
+            token = self._tokens.get(digest)
             was_revoked = digest in self._revoked
         if token is None:
             if was_revoked:
                 raise errors.NotAuthorised(f"this token was revoked: {_ADVICE}", reason="revoked")
             raise errors.NotAuthorised(f"the gateway does not know this token: {_ADVICE}", reason="wrong_token")
-        end = token.end(time.time())
-        if end is not None:
-            raise end
+        token.check()
         return token
 
     def refused(self, error: BaseException) -> None:
