@@ -11,16 +11,17 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import ray
 
 from echannel_ray.actors import startup
 from echannel_ray.actors.actor_door import open_actors_door
+from echannel_ray.actors.part import Part
 from echannel_ray.core.messages import ConcentratorInfo, Definition, Directory
 from echannel_ray.core.name_book import NameBook
-from echannel_ray.ids import RAY_NAMESPACE, WIRE_VERSION, node_number
+from echannel_ray.ids import RAY_NAMESPACE, node_number
 from echannel_ray.transport.authority import Authority, AuthoritySecret
 from echannel_ray.transport.door import remove_doors
 from echannel_ray.transport.security import Credentials
@@ -37,17 +38,17 @@ _CONNECT_SECONDS = 1.0
 _GATHER_SECONDS = 0.01
 
 
-class NameServer:
+class NameServer(Part):
     """Knows all managers and concentrators, signs the links' certificates; an actor on the head, one per namespace."""
 
     def __init__(self, namespace: str, secret: AuthoritySecret, managers: int = startup.DEFAULT_MANAGERS) -> None:
+        super().__init__(f"name server of {namespace!r}")
         self._namespace = namespace
         self._authority = Authority(secret)
         self._managers = tuple(startup.manager_name(namespace, slot) for slot in range(managers))
         self._book = NameBook(0, self._managers)
         self._serving = asyncio.Event()
         self._to_tell: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._door = open_actors_door(startup.name_server_name(namespace), {"health": self.health})
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
         self._in_background(self._rebuild())
@@ -203,10 +204,6 @@ class NameServer:
         if self._door is not None:
             self._door.close()
 
-    async def wire_version(self) -> int:
-        """The version of the protocol that the name server speaks."""
-        return WIRE_VERSION
-
     # ---- rebuilding ------------------------------------------------------------------------------------------------
 
     async def _rebuild(self) -> None:
@@ -287,17 +284,6 @@ class NameServer:
             logger.debug("%s was not told of the new directory: %s", name, error)
             return False
         return True
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)  # the loop itself keeps no reference
-        task.add_done_callback(self._finished)
-        return task
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("name server of %r", self._namespace, exc_info=task.exception())
 
 
 def _now() -> int:

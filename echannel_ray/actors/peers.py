@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -42,7 +41,7 @@ class Peers:
         relay: Relay,
         hub: Hub,
         ask_name_server: Callable[..., Awaitable[Any]],
-        in_background: Callable[[Coroutine[Any, Any, Any]], None],
+        in_background: Callable[[Coroutine[Any, Any, Any]], object],
     ) -> None:
         self._hello = hello
         self._node = hello.node
@@ -224,11 +223,6 @@ class Peers:
         if self.directory is None:
             return None
         return next((info for info in self.directory.concentrators if info.node == node), None)
-
-
-def greeting(namespace: str, node: int, incarnation: int) -> wire.Hello:
-    """How a concentrator greets its peers."""
-    return wire.Hello(namespace, node, 0, os.getpid(), incarnation)
 
 
 def _is_unreachable(info: ConcentratorInfo) -> bool:
