@@ -167,12 +167,10 @@ class Concentrator(Part):
             pid=os.getpid(),
             incarnation=self._incarnation,
         )
-        directory, credentials = await self._ask_name_server("join", self._info)
-        wallet.take(credentials)
+        await wallet.renew()
         assert wallet.current is not None
         listener = TcpListener(host, port, wallet.current)
         probe.close()
-        self._take_directory(directory)
         return listener
 
     def _expect_former_endpoints(self) -> None:
@@ -426,14 +424,13 @@ class Concentrator(Part):
             self._life.become("drain")
         return await self._draining.begin(seconds)
 
-    def endpoints_here(self) -> set[int]:
-        """Processes of this node that are linked, or expected back, or gone and not reported yet."""
+    def endpoints_here(self) -> dict[int, int]:
+        """Endpoints of this node that are linked, or expected back, or gone and not reported yet, with the processes
+        that they are in: 0 for one that is gone.
+        """
         own = self.storage.endpoint_id
-        return {*self._relay.endpoints.copy(), *self._relay.expected.copy(), *self._unreported} - {own}
-
-    def pid_of(self, endpoint: int) -> int:
-        """The process that an endpoint is in; 0 for one that is gone."""
-        return self._pids.get(endpoint, 0)
+        here = {*self._relay.endpoints.copy(), *self._relay.expected.copy(), *self._unreported} - {own}
+        return {endpoint: self._pids.get(endpoint, 0) for endpoint in here}
 
     def _door_answered(self, question: str) -> None:
         if question == "drain" and self._life.state == "withdrawn":
@@ -532,6 +529,7 @@ class Concentrator(Part):
                 logger.exception("the concentrator of node %016x keeps its credentials", self.node)
 
     async def _ask_for_certificate(self) -> Credentials:
+        """Join, for the first time or again."""
         directory, credentials = await self._ask_name_server("join", self._info)
         self._take_directory(directory)
         issued: Credentials = credentials

@@ -148,13 +148,7 @@ async def ask(name: str, method: str, *args: Any, timeout: float) -> Any:
 # ---- making what is missing ---------------------------------------------------------------------------------------
 
 
-def ensure_name_server(
-    namespace: str,
-    managers: int = DEFAULT_MANAGERS,
-    *,
-    actor_class: type | None = None,
-    timeout: float = ENSURE_TIMEOUT_SECONDS,
-) -> Handle:
+def ensure_name_server(namespace: str, managers: int = DEFAULT_MANAGERS, *, actor_class: type | None = None) -> Handle:
     """The namespace's name server, made where it is missing; raises VersionMismatch where it is of another version."""
     check_namespace(namespace)
     name = name_server_name(namespace)
@@ -171,50 +165,38 @@ def ensure_name_server(
             # Whoever comes too late has made a secret for nothing: Ray drops the arguments.
             return create(name, actor_class or NameServer, (namespace, Authority.generate(), managers), head_node_id())
 
-    return _checked(name, get_or_create, timeout)
+    return _checked(name, get_or_create)
 
 
 def ensure_managers(
-    namespace: str,
-    managers: int = DEFAULT_MANAGERS,
-    *,
-    actor_class: type | None = None,
-    timeout: float = ENSURE_TIMEOUT_SECONDS,
+    namespace: str, managers: int = DEFAULT_MANAGERS, *, actor_class: type | None = None
 ) -> list[Handle]:
     """All channel managers of a namespace, made where they are missing."""
     names = [manager_name(namespace, slot) for slot in range(managers)]
     making = [
-        partial(_get_or_have_made, namespace, managers, name, "create_manager", (slot, actor_class), timeout)
+        partial(_get_or_have_made, namespace, managers, name, "create_manager", slot, actor_class)
         for slot, name in enumerate(names)
     ]
     for get_or_create in making:
         get_or_create()  # all start before the first is waited for
-    return [_checked(name, get_or_create, timeout) for name, get_or_create in zip(names, making, strict=True)]
+    return [_checked(name, get_or_create) for name, get_or_create in zip(names, making, strict=True)]
 
 
 def ensure_concentrator(
-    namespace: str,
-    ray_node_id: str,
-    managers: int = DEFAULT_MANAGERS,
-    *,
-    actor_class: type | None = None,
-    timeout: float = ENSURE_TIMEOUT_SECONDS,
+    namespace: str, ray_node_id: str, managers: int = DEFAULT_MANAGERS, *, actor_class: type | None = None
 ) -> Handle:
     """The concentrator of a node, made where it is missing; it may not be `ready()` yet."""
     name = concentrator_name(namespace, node_number(ray_node_id))
-    arguments = (ray_node_id, actor_class)
-    make = partial(_get_or_have_made, namespace, managers, name, "create_concentrator", arguments, timeout)
-    return _checked(name, make, timeout)
+    make = partial(_get_or_have_made, namespace, managers, name, "create_concentrator", ray_node_id, actor_class)
+    return _checked(name, make)
 
 
-def _get_or_have_made(
-    namespace: str, managers: int, name: str, method: str, arguments: tuple[Any, ...], timeout: float
-) -> Handle:
+def _get_or_have_made(namespace: str, managers: int, name: str, method: str, *arguments: Any) -> Handle:
     try:
         return find(name)
     except LookupError:
-        server = ensure_name_server(namespace, managers, timeout=timeout)
-        call(lambda: server, method, *arguments, timeout=timeout)
+        server = ensure_name_server(namespace, managers)
+        call(lambda: server, method, *arguments, timeout=ENSURE_TIMEOUT_SECONDS)
         return find(name)
 
 
@@ -250,8 +232,8 @@ def head_node_id() -> str | None:
     return None
 
 
-def _checked(name: str, get_or_create: Callable[[], Handle], timeout: float) -> Handle:
-    theirs = call(get_or_create, "wire_version", timeout=timeout)
+def _checked(name: str, get_or_create: Callable[[], Handle]) -> Handle:
+    theirs = call(get_or_create, "wire_version", timeout=ENSURE_TIMEOUT_SECONDS)
     if theirs != WIRE_VERSION:
         raise VersionMismatch(
             f"{name!r} speaks wire version {theirs}, this process {WIRE_VERSION}: install one version of echannel_ray "

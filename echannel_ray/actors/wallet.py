@@ -61,7 +61,7 @@ class Wallet:
             await self.renew()
 
     async def renew(self) -> None:
-        """Get another certificate from the name server."""
+        """Get a certificate, or another one, from the name server."""
         self.take(await self._ask_for_others())
 
     async def _look_at_files(self, mounted: MountedCredentials) -> None:

@@ -31,20 +31,10 @@ _SILENCE_SECONDS = 30
 class TcpListener:
     """Where the concentrators of other nodes link to this one; non-blocking."""
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        credentials: Credentials,
-        *,
-        handshake_seconds: float = HANDSHAKE_SECONDS,
-        max_handshakes: int = MAX_HANDSHAKES,
-    ) -> None:
+    def __init__(self, host: str, port: int, credentials: Credentials) -> None:
         """Listen at the address; port 0 is any free one (see `port`)."""
         self.refused: Counter[str] = Counter()  # handshakes that failed or took too long, by reason
         self.renew(credentials)
-        self._handshake_seconds = handshake_seconds
-        self._max_handshakes = max_handshakes
         # By descriptor; oldest first, so the first is the next to time out.
         self._handshakes: dict[int, tuple[TlsConnection, float]] = {}
         self._finished: deque[TlsConnection] = deque()
@@ -82,11 +72,11 @@ class TcpListener:
         if sock is None:
             return
         _tune(sock)
-        if len(self._handshakes) == self._max_handshakes:
+        if len(self._handshakes) == MAX_HANDSHAKES:
             self._refuse(next(iter(self._handshakes)), "crowded_out")
         connection = TlsConnection(sock, *self._shown, server_side=True)
         descriptor = connection.fileno()
-        self._handshakes[descriptor] = (connection, time.monotonic() + self._handshake_seconds)
+        self._handshakes[descriptor] = (connection, time.monotonic() + HANDSHAKE_SECONDS)
         self._epoll.register(descriptor, select.EPOLLIN)
 
     def _advance(self, descriptor: int) -> None:

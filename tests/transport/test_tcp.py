@@ -15,6 +15,7 @@ from functools import partial
 import pytest
 
 from echannel_ray.errors import NotAuthorised
+from echannel_ray.transport import tcp
 from echannel_ray.transport.authority import Authority
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.security import client_context, server_context
@@ -233,8 +234,9 @@ def test_a_look_whether_the_port_is_open_is_no_refusal(listener):
     assert not listener._handshakes
 
 
-def test_stalled_handshakes_hold_up_nobody_and_end():
-    listener = TcpListener(HOST, 0, credentials(1), handshake_seconds=0.4)
+def test_stalled_handshakes_hold_up_nobody_and_end(monkeypatch):
+    monkeypatch.setattr(tcp, "HANDSHAKE_SECONDS", 0.4)
+    listener = TcpListener(HOST, 0, credentials(1))
     silent = [raw_client(listener) for _ in range(3)]
     silent[0].sendall(b"\x16\x03\x01")
     start = time.monotonic()
@@ -250,8 +252,9 @@ def test_stalled_handshakes_hold_up_nobody_and_end():
     listener.close()
 
 
-def test_a_crowd_of_strangers_keeps_nobody_out():
-    listener = TcpListener(HOST, 0, credentials(1), max_handshakes=4)
+def test_a_crowd_of_strangers_keeps_nobody_out(monkeypatch):
+    monkeypatch.setattr(tcp, "MAX_HANDSHAKES", 4)
+    listener = TcpListener(HOST, 0, credentials(1))
     silent = [raw_client(listener) for _ in range(20)]
     before = len(os.listdir("/proc/self/fd"))
     good_client(listener)
