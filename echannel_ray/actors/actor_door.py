@@ -31,9 +31,7 @@ def open_actors_door(
 
 
 async def silent_among(names: Iterable[str], awaited: Mapping[str, Awaitable[Any]] | None = None) -> list[str]:
-    """What is wrong with these actors, which have to say within a second that they serve; and what else does not come
-    in that time.
-    """
+    """Which of these actors do not say within a second that they serve, and what else does not come in that time."""
     looks = {name: startup.ask(name, "state", timeout=_ANSWER_SECONDS) for name in names}
     found = await asyncio.gather(*(_complaint(*look) for look in {**looks, **(awaited or {})}.items()))
     return [complaint for complaint in found if complaint]

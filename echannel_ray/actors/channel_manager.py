@@ -15,7 +15,7 @@ from typing import Any
 from echannel_ray.actors.actor_door import open_actors_door, silent_among
 from echannel_ray.actors.instruments import RayInstruments, flush_seconds
 from echannel_ray.actors.lag_metrics import Lags
-from echannel_ray.actors.part import Part
+from echannel_ray.actors.namespace_actor import NamespaceActor
 from echannel_ray.actors.startup import ask, concentrator_name, describe_this_actor, manager_name, name_server_name
 from echannel_ray.core.counters import add_up, sums_by_node
 from echannel_ray.core.lags import LAG, take_off
@@ -70,7 +70,7 @@ class _Lane:
         self.confirmed: dict[int, tuple[int, Installed]] = {}  # endpoint: version, answer
 
 
-class ChannelManager(Part):
+class ChannelManager(NamespaceActor):
     """Keeps the books of its share of a namespace's channels; an actor on the head node, a few per namespace."""
 
     def __init__(self, namespace: str, slot: int, managers: int, ask: Ask = ask) -> None:

@@ -17,14 +17,14 @@ from echannel_ray.actors.actor_door import open_actors_door, silent_among
 from echannel_ray.actors.gateway_memory import forget_gateway
 from echannel_ray.actors.hub import Hub, HubLink
 from echannel_ray.actors.metrics import Metrics, start_metrics
+from echannel_ray.actors.namespace_actor import NamespaceActor
 from echannel_ray.actors.node_drain import NodeDrain
-from echannel_ray.actors.part import Part
 from echannel_ray.actors.peers import PEER_TIMEOUT_SECONDS, Peers
 from echannel_ray.actors.registry import Registry
 from echannel_ray.actors.restoration import Restoration
 from echannel_ray.actors.startup import ask, concentrator_name, describe_this_actor, name_server_name, ray_nodes
 from echannel_ray.actors.storage import SOCKET_NAME, Storage
-from echannel_ray.actors.wallet import Wallet
+from echannel_ray.actors.wallet import LOOK_SECONDS, Wallet
 from echannel_ray.core import frames, messages
 from echannel_ray.core.messages import ConcentratorInfo, Directory, Push, Registrations, Unconfirmed
 from echannel_ray.core.name_book import slot_of
@@ -73,7 +73,7 @@ CONCENTRATOR_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
 _SHOWN: Final = {**dict.fromkeys(_REFUSED, "starting"), "retiring": "serving", "withdrawn": "draining"}
 
 
-class Concentrator(Part):
+class Concentrator(NamespaceActor):
     """The hub of its node: all endpoints of the node link to it; an actor, one per node and namespace."""
 
     def __init__(self, namespace: str, ray_node_id: str, linger_seconds: float = LINGER_SECONDS) -> None:
@@ -325,9 +325,7 @@ class Concentrator(Part):
         return self._directory_path.socket_path(SOCKET_NAME)
 
     async def push(self, items: list[tuple[int, Push]]) -> list[Any]:
-        """Tell endpoints of this node something, and return what they answer: None for those that are gone, and
-        `Unconfirmed` for those that have not answered in time.
-        """
+        """What endpoints of this node answer to this: None for those that are gone, `Unconfirmed` for the late."""
         return await asyncio.gather(*(self._push(endpoint, message) for endpoint, message in items))
 
     async def _push(self, endpoint: int, message: Push) -> Any:
@@ -522,9 +520,9 @@ class Concentrator(Part):
     async def _watch_credentials(self, wallet: Wallet) -> None:
         """Apart from `_watch`: the name server may be away for longer than links can go without a look."""
         while True:
-            await asyncio.sleep(_WATCH_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
             try:
-                await wallet.look(time.monotonic())
+                await wallet.look()
             except Exception:  # as above
                 logger.exception("the concentrator of node %016x keeps its credentials", self.node)
 

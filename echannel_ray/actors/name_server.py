@@ -18,7 +18,7 @@ import ray
 
 from echannel_ray.actors import startup
 from echannel_ray.actors.actor_door import open_actors_door
-from echannel_ray.actors.part import Part
+from echannel_ray.actors.namespace_actor import NamespaceActor
 from echannel_ray.core.messages import ConcentratorInfo, Definition, Directory
 from echannel_ray.core.name_book import NameBook
 from echannel_ray.ids import RAY_NAMESPACE, node_number
@@ -38,7 +38,7 @@ _CONNECT_SECONDS = 1.0
 _GATHER_SECONDS = 0.01
 
 
-class NameServer(Part):
+class NameServer(NamespaceActor):
     """Knows all managers and concentrators, signs the links' certificates; an actor on the head, one per namespace."""
 
     def __init__(self, namespace: str, secret: AuthoritySecret, managers: int = startup.DEFAULT_MANAGERS) -> None:

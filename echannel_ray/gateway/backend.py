@@ -113,9 +113,7 @@ class GatewayBackend:
         hosted_log: Callable[[str], HostedLog],
         connect: Callable[[ProcessEndpoint], Connection],
     ) -> None:
-        """`hosted_log` opens the log that a channel has at this node, `connect` gives another link to its
-        concentrator.
-        """
+        """`hosted_log` opens a channel's log at this node, `connect` gives another link to its concentrator."""
         self._endpoint = endpoint
         self._hosted_log = hosted_log
         self._feeds = Feeds(endpoint.namespace, endpoint.node, connect)
@@ -321,9 +319,7 @@ class GatewayBackend:
         return EventChannelInfo(name, fields_of(definition), retains(definition))
 
     def publish_events(self, name: str, events: Sequence[Any]) -> None:
-        """Publish plain data; waits while there is no room. `NotSerialisable` where one is no event of the channel:
-        those before it are published.
-        """
+        """Publish plain data; waits for room. All are looked at first: `NotSerialisable` where one is no event here."""
         opened = self._found(name)
         encoded = self._encode(opened, events)  # all of them before the first is published
         if retains(opened.definition):
@@ -344,9 +340,7 @@ class GatewayBackend:
     def subscribe(
         self, name: str, derived: DerivedChannel | None, group: str | None, start: str | None, wake: Callable[[], None]
     ) -> Feed:
-        """Consume a channel, or what is derived from it. `wake` is called, by any thread, when there is something to
-        take; it does not wait.
-        """
+        """Consume a channel, or what is derived from it. `wake`, for any thread, says when there is some to take."""
         return self._feeds.subscribe(self._found(name).definition, derived, group, start, wake)
 
     def derive(

@@ -71,9 +71,7 @@ class GatewayClient:
     def stage(
         self, name: str, place: WriteAttempt, batches: Iterable[pa.RecordBatch], max_batch_bytes: int = _MAX_BATCH_BYTES
     ) -> int:
-        """Keep rows at the gateway until they are committed; how many entries they are, for `Chosen`. When this has
-        returned, all of them are safe.
-        """
+        """Keep rows at the gateway, safely when this returns, until a commit: how many entries, for `Chosen`."""
         outgoing = OutgoingBatches(batches, max_batch_bytes)
         patience = Patience(self._patience_seconds)
         self._put_all(outgoing, lambda first: commands.Stage(name, place, first), patience)

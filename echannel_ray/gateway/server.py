@@ -112,9 +112,7 @@ class Gateway:
         self._tokens.revoke(digest)
 
     def close(self, grace_seconds: float = 5.0) -> None:
-        """Stop listening; calls end at their next batch. One that waits in the backend is waited for no longer than
-        this, and ends with whatever it waits for.
-        """
+        """Stop listening; calls end at their next batch. One that waits in the backend is left behind after this."""
         self._closing.set()
         atexit.unregister(self.close)
         self._events.close()

@@ -1,4 +1,4 @@
-"""The tokens of a gateway: who has which rights, for how long, and who had them.
+"""The tokens of a gateway: who has which rights, for how long, how fast they may go, and who had them.
 
 Of a token its digest is kept, so what a gateway remembers on disk gives nobody access. (The token of the gateway's
 own endpoint is part of its identity, since `session.gateway()` gives it again.)
@@ -10,19 +10,20 @@ import hashlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 import msgspec
 
 from echannel_ray import errors
-from echannel_ray.gateway.rates import Rates
 from echannel_ray.gateway.rights import Rights
 
 MAX_TOKENS: Final = 1000
 _MAX_REVOKED: Final = 10_000
 Reason = Literal["wrong_token", "expired", "revoked", "forbidden_channel", "too_large"]
 _ADVICE: Final = "ask its session for another endpoint"
+# What may come at once after a pause, in seconds of the rate.
+_BURST_SECONDS: Final = 1.0
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -38,6 +39,41 @@ class Remembered(msgspec.Struct, frozen=True):
 
     grants: tuple[Grant, ...] = ()
     revoked: tuple[bytes, ...] = ()
+
+
+class Bucket:
+    """Fills at a rate, up to a second's worth; what is taken may leave it in debt, which takes its time to be paid."""
+
+    def __init__(self, per_second: float | None, now: float) -> None:
+        """Begin full; None is no limit."""
+        self._per_second = per_second
+        self._level = (per_second or 0.0) * _BURST_SECONDS
+        self._filled_at = now
+
+    def take(self, amount: float, now: float) -> float:
+        """Take so much, and say for how many seconds nothing more should be taken."""
+        rate = self._per_second
+        if rate is None:
+            return 0.0
+        filled = self._level + (now - self._filled_at) * rate
+        self._level = min(filled, rate * _BURST_SECONDS) - amount
+        self._filled_at = now
+        return max(0.0, -self._level / rate)
+
+
+class Rates:
+    """The rates of one token, which all its connections share."""
+
+    def __init__(self, events_per_second: float | None, bytes_per_second: float | None, now: float) -> None:
+        self._buckets: Sequence[Bucket] = (Bucket(events_per_second, now), Bucket(bytes_per_second, now))
+        self._lock = threading.Lock()
+
+    def take(self, events: int, size_bytes: int, now: float) -> float:
+        """So much came: for how many seconds its client is not to be read."""
+        with self._lock:
+            return max(
+                bucket.take(amount, now) for bucket, amount in zip(self._buckets, (events, size_bytes), strict=True)
+            )
 
 
 class Token:

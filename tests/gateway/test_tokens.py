@@ -9,9 +9,8 @@ import pytest
 
 from echannel_ray import errors
 from echannel_ray.gateway.identity import new_token
-from echannel_ray.gateway.rates import Bucket, Rates
 from echannel_ray.gateway.rights import Rights
-from echannel_ray.gateway.tokens import MAX_TOKENS, Grant, Remembered, Tokens, digest_of
+from echannel_ray.gateway.tokens import MAX_TOKENS, Bucket, Grant, Rates, Remembered, Tokens, digest_of
 
 RIGHTS = Rights(("a/*",), ("b",), ())
 

@@ -1,4 +1,4 @@
-"""What all parts that run as actors have in common: work that nobody waits for, and a version that they speak."""
+"""What all parts of a namespace that run as actors do alike: work that nobody waits for, and their version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from echannel_ray.ids import WIRE_VERSION
 logger = logging.getLogger(__name__)
 
 
-class Part:
+class NamespaceActor:
     """A part of a namespace that runs as a Ray actor, on the actor's loop."""
 
     def __init__(self, description: str) -> None:
