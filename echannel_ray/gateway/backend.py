@@ -235,13 +235,9 @@ class GatewayBackend:
         """Forget what was staged for a write, and refuse what still comes; nothing where it was committed (False)."""
         return self._hosted_log(name).store.abort(write, time.time())
 
-    def is_committed(self, name: str, write: str) -> bool:
-        """Whether this write was committed."""
-        return self._hosted_log(name).store.outcome(write) == "committed"
-
-    def is_aborted(self, name: str, write: str) -> bool:
-        """Whether this write was aborted, or its lease has ended: then it needs another name."""
-        return self._hosted_log(name).store.outcome(write) == "aborted"
+    def outcome(self, name: str, write: str) -> str | None:
+        """What became of a write, "committed" or "aborted" (by the end of its lease, too); None: nothing yet."""
+        return self._hosted_log(name).store.outcome(write)
 
     def staged_bytes(self, name: str) -> int:
         """How many bytes wait for a commit."""

@@ -100,9 +100,9 @@ class Service:
             case commands.Abort():
                 return backend.abort(name, command.write)
             case commands.IsCommitted():
-                return backend.is_committed(name, command.write)
+                return backend.outcome(name, command.write) == "committed"
             case commands.IsAborted():
-                return backend.is_aborted(name, command.write)
+                return backend.outcome(name, command.write) == "aborted"
             case commands.StagedBytes():
                 return backend.staged_bytes(name)
             case commands.Offsets():

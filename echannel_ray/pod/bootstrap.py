@@ -59,19 +59,9 @@ class GatewayPlan(BaseModel):
 
     def open(self, session: Session) -> None:
         """Open the gateway, and write down what its clients need."""
+        asked = self.model_dump(exclude={"reached_as", "endpoint_file"})
         # A pod is reached by the name of a Service, which is no address that it could listen on.
-        endpoint = session.gateway(
-            "0.0.0.0",
-            self.port,
-            self.publish,
-            self.subscribe,
-            self.derive,
-            files=(),
-            max_events_per_second=self.max_events_per_second,
-            max_bytes_per_second=self.max_bytes_per_second,
-            max_event_bytes=self.max_event_bytes,
-            events_port=self.events_port,
-        )
+        endpoint = session.gateway("0.0.0.0", files=(), **asked)
         _write_privately(self.endpoint_file, str(replace(endpoint, host=self.reached_as)))
 
 

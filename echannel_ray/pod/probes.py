@@ -27,7 +27,6 @@ class Probes:
                 f"the probes can't listen on {host}:{port}: {error.strerror or error}; set {PORT_VARIABLE} to a port "
                 "that is free, and ECHANNEL_PROBE_HOST to an address of this pod, or 0.0.0.0 for all of them"
             ) from None
-        self._server.daemon_threads = True
         self.url = f"http://{host}:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, name="echannel-probes", daemon=True).start()
 

@@ -123,11 +123,8 @@ class LocalHost(LocalEvents):
     def abort(self, name, write):
         return self._found(name).store.abort(write, time.time())
 
-    def is_committed(self, name, write):
-        return self._found(name).store.outcome(write) == "committed"
-
-    def is_aborted(self, name, write):
-        return self._found(name).store.outcome(write) == "aborted"
+    def outcome(self, name, write):
+        return self._found(name).store.outcome(write)
 
     def staged_bytes(self, name):
         return self._found(name).store.staged_bytes
