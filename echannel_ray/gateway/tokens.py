@@ -10,7 +10,7 @@ import hashlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Literal
 
 import msgspec
@@ -65,15 +65,14 @@ class Rates:
     """The rates of one token, which all its connections share."""
 
     def __init__(self, events_per_second: float | None, bytes_per_second: float | None, now: float) -> None:
-        self._buckets: Sequence[Bucket] = (Bucket(events_per_second, now), Bucket(bytes_per_second, now))
+        self._events = Bucket(events_per_second, now)
+        self._bytes = Bucket(bytes_per_second, now)
         self._lock = threading.Lock()
 
     def take(self, events: int, size_bytes: int, now: float) -> float:
         """So much came: for how many seconds its client is not to be read."""
         with self._lock:
-            return max(
-                bucket.take(amount, now) for bucket, amount in zip(self._buckets, (events, size_bytes), strict=True)
-            )
+            return max(self._events.take(events, now), self._bytes.take(size_bytes, now))
 
 
 class Token:

@@ -25,18 +25,12 @@ CLOCK_SKEW = timedelta(days=1)
 _NODE = re.compile(r"[0-9a-f]{16}\Z")
 # Why OpenSSL refuses a certificate, by its numbers (X509_V_ERR_…), in words that a counter can be named by.
 _REFUSED_CERTIFICATES = {
-    2: "unknown_authority",
-    7: "unknown_authority",
-    18: "unknown_authority",
-    19: "unknown_authority",
-    20: "unknown_authority",
-    21: "unknown_authority",
+    **dict.fromkeys((2, 7, 18, 19, 20, 21), "unknown_authority"),
     9: "not_yet_valid",
     10: "expired",
     23: "revoked",
     26: "wrong_usage",
-    3: "no_revocation_list",
-    12: "no_revocation_list",
+    **dict.fromkeys((3, 12), "no_revocation_list"),
 }
 
 
