@@ -22,7 +22,7 @@ from echannel_ray.actors.namespace_actor import NamespaceActor
 from echannel_ray.core.messages import ConcentratorInfo, Definition, Directory
 from echannel_ray.core.name_book import NameBook
 from echannel_ray.ids import RAY_NAMESPACE, node_number
-from echannel_ray.transport.authority import Authority, AuthoritySecret
+from echannel_ray.transport.authority import Authority
 from echannel_ray.transport.door import remove_doors
 from echannel_ray.transport.security import Credentials
 
@@ -41,10 +41,10 @@ _GATHER_SECONDS = 0.01
 class NameServer(NamespaceActor):
     """Knows all managers and concentrators, signs the links' certificates; an actor on the head, one per namespace."""
 
-    def __init__(self, namespace: str, secret: AuthoritySecret, managers: int = startup.DEFAULT_MANAGERS) -> None:
+    def __init__(self, namespace: str, authority: Authority, managers: int = startup.DEFAULT_MANAGERS) -> None:
         super().__init__(f"name server of {namespace!r}")
         self._namespace = namespace
-        self._authority = Authority(secret)
+        self._authority = authority
         self._managers = tuple(startup.manager_name(namespace, slot) for slot in range(managers))
         self._book = NameBook(0, self._managers)
         self._serving = asyncio.Event()

@@ -25,21 +25,16 @@ _AUTHORITY_LIFE = timedelta(days=3650)
 
 
 @dataclass(frozen=True)
-class AuthoritySecret:
-    """The secret of an authority: kept among its actor's arguments, so that a restart rebuilds the same one."""
+class Authority:
+    """Signs the certificates of all nodes of a namespace; one per namespace, in the name server. It is a secret, and
+    kept among its actor's arguments, so that a restart has the same one.
+    """
 
     key_pem: bytes = field(repr=False)
     certificate_pem: bytes
 
-
-class Authority:
-    """Signs the certificates of all nodes of a namespace; it runs in the name server, one per namespace."""
-
-    def __init__(self, secret: AuthoritySecret) -> None:
-        self._secret = secret
-
     @staticmethod
-    def generate() -> AuthoritySecret:
+    def generate() -> Authority:
         """A new authority's key and certificate, made once in the life of a namespace."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = named("echannel_ray authority")
@@ -47,7 +42,7 @@ class Authority:
         builder = builder_of(name, name, key, now + _AUTHORITY_LIFE, now)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
-        return AuthoritySecret(key_pem_of(key), signed(builder, key))
+        return Authority(key_pem_of(key), signed(builder, key))
 
     def issue(
         self, node_number: int, hosts: Sequence[str], life: timedelta = CERTIFICATE_LIFE, *, not_revoked_at: int = 0
@@ -56,8 +51,8 @@ class Authority:
 
         `not_revoked_at`: what was issued to this node before then (a time in seconds) counts no more; this does.
         """
-        authority = x509.load_pem_x509_certificate(self._secret.certificate_pem)
-        authority_key = serialization.load_pem_private_key(self._secret.key_pem, None)
+        authority = x509.load_pem_x509_certificate(self.certificate_pem)
+        authority_key = serialization.load_pem_private_key(self.key_pem, None)
         assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
         key = ec.generate_private_key(ec.SECP256R1())
         now = max(datetime.now(timezone.utc), datetime.fromtimestamp(not_revoked_at, timezone.utc))
@@ -74,7 +69,7 @@ class Authority:
         if hosts:
             builder = builder.add_extension(alternative_names(hosts), critical=False)
         certificate_pem = signed(builder, authority_key)
-        return Credentials(key_pem_of(key), certificate_pem, self._secret.certificate_pem, not_after)
+        return Credentials(key_pem_of(key), certificate_pem, self.certificate_pem, not_after)
 
 
 def named(common_name: str) -> x509.Name:

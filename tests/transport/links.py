@@ -33,7 +33,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become ano
 
 @cache
 def authority() -> Authority:
-    return Authority(Authority.generate())
+    return Authority.generate()
 
 
 @cache

@@ -90,7 +90,7 @@ def test_what_the_client_sends_right_away_is_not_lost(listener):
 @pytest.mark.parametrize("fault", ["authority", "expired"])
 def test_a_client_with_a_bad_certificate_is_refused(listener, fault):
     if fault == "authority":
-        bad = Authority(Authority.generate()).issue(2, [HOST])
+        bad = Authority.generate().issue(2, [HOST])
         # As if only the server noticed.
         bad = type(bad)(bad.key_pem, bad.certificate_pem, credentials(1).authority_pem, bad.not_after)
     else:
@@ -150,7 +150,7 @@ def test_a_recorded_handshake_that_is_sent_again_is_of_no_use(listener):
 @pytest.mark.parametrize("fault", ["authority", "expired"])
 def test_a_server_with_a_bad_certificate_is_refused(fault):
     if fault == "authority":
-        bad = Authority(Authority.generate()).issue(1, [HOST])
+        bad = Authority.generate().issue(1, [HOST])
     else:
         bad = authority().issue(1, [HOST], timedelta(seconds=-5))
     listener = TcpListener(HOST, 0, bad)
