@@ -55,7 +55,9 @@ class EventConnection:
         self._answers: deque[bytes] = deque()
         self._over: deque[Feed] = deque()  # feeds that have ended
         self._wake = threading.Event()
-        self._service: EventService  # when it was let in
+        # When it was let in:
+        self._service: EventService
+        self._max_frame_bytes = 0
         self._worker: threading.Thread | None = None
         self._writer: threading.Thread | None = None
 
@@ -83,7 +85,7 @@ class EventConnection:
             self.end(error)
         except errors.EChannelError as error:
             self.end(error)
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             if self.token is None:
                 self._server.count(ended_before_hello=1)
             logger.debug("a client of the gateway at %s: %s", self.peer, error)
@@ -105,7 +107,7 @@ class EventConnection:
             raise frames.Malformed(f"the first frame is a hello, and {type(hello).__name__.lower()} came")
         token = self.token = self._server.greet(self, hello)
         self._service = EventService(self._server.backend, token, self._wake.set)
-        incoming.max_bytes = token.rights.event_bytes + frames.OVERHEAD_BYTES
+        self._max_frame_bytes = incoming.max_bytes = token.rights.event_bytes + frames.OVERHEAD_BYTES
         welcome = frames.WelcomeFrame(
             frames.VERSION, self._server.namespace, token.rights.event_bytes, incoming.max_bytes
         )  # fmt: skip
@@ -135,21 +137,17 @@ class EventConnection:
 
     def _submit(self, message: frames.RequestFrame, size_bytes: int) -> None:
         """Hand a request to the worker, when there is room for it."""
-        token = self.token
-        assert token is not None
-        most = token.rights.event_bytes + frames.OVERHEAD_BYTES
         with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self._ending.is_set()
-                    or not self._waiting_requests
-                    or (self._waiting_requests < MAX_REQUESTS and self._waiting_bytes + size_bytes <= most)
-                )
-            )
+            self._changed.wait_for(lambda: self._ending.is_set() or self._has_room(size_bytes))
             self._requests.append((message, size_bytes))
             self._waiting_requests += 1
             self._waiting_bytes += size_bytes
             self._changed.notify_all()
+
+    def _has_room(self, size_bytes: int) -> bool:
+        if not self._waiting_requests:
+            return True
+        return self._waiting_requests < MAX_REQUESTS and self._waiting_bytes + size_bytes <= self._max_frame_bytes
 
     def _hold_back(self, events: int, size_bytes: int) -> None:
         """Not to read is what holds a client back that goes beyond its token's rates."""

@@ -181,8 +181,7 @@ class Feeds:
         records = RecordReader(endpoint, channel, definition.incarnation, reader)
         place = _place(definition, start)
         with _behind(endpoint, definition, derived, place, group) as parent:
-            start_at = place if derived is None else None
-            consumption = consume(endpoint, definition, inbox, records, parent=parent, start=start_at)
+            consumption = consume(endpoint, definition, inbox, records, parent=parent, start=place)
         assert isinstance(inbox.driver, PullDriver)
         return Feed(consumption, inbox.driver, told)
 
