@@ -19,7 +19,7 @@ from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.endpoint.record_codec import Encoded, RecordEncoder, open_more
 from echannel_ray.gateway.event_encoder import EventEncoder, entries_of, plainly_encoded
 from echannel_ray.gateway.feeds import DerivedChannel, Feed, Feeds
-from echannel_ray.gateway.infos import ChannelInfo, EventChannelInfo
+from echannel_ray.gateway.infos import ChannelInfo
 from echannel_ray.ids import check_channel_name
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter, record_of_channel, schema_of_channel
 from echannel_ray.logs.entries import Chosen, Committed, Entry, Missing, NewEntry, WriteAttempt
@@ -302,9 +302,9 @@ class GatewayBackend:
 
     # ---- events ----
 
-    def open(self, name: str, fields: Mapping[str, str] | None) -> EventChannelInfo:
-        """A channel; with fields it is made where there is none, with these (or untyped, where there are none).
-        `LookupError` where there is no such channel, `TypeMismatch` where it is another one.
+    def open(self, name: str, fields: Mapping[str, str] | None) -> dict[str, Any]:
+        """What clients are told of a channel. With fields it is made where there is none, with these (or untyped,
+        where there are none). `LookupError` where there is no such channel, `TypeMismatch` where it is another one.
         """
         check_channel_name(name)
         if fields is None:
@@ -312,7 +312,7 @@ class GatewayBackend:
         else:
             declared = types.described(record_named(fields)) if fields else None
             definition = self._known(open_channel(self._endpoint, name, declared=declared)).definition
-        return EventChannelInfo(name, fields_of(definition), retains(definition))
+        return {"channel": name, "fields": fields_of(definition), "is_retained": retains(definition)}
 
     def publish_events(self, name: str, events: Sequence[Any]) -> None:
         """Publish plain data; waits for room. All are looked at first: `NotSerialisable` where one is no event here."""

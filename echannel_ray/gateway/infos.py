@@ -1,4 +1,4 @@
-"""Channels as clients of a gateway see them."""
+"""A channel as clients of a gateway see it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,3 @@ class ChannelInfo:
     is_retained: bool
     is_on_disk: bool
     log: str = ""  # of the gateway's own node, where what is published here goes
-
-
-@dataclass(frozen=True)
-class EventChannelInfo:
-    """What clients are told of a channel at the port for events."""
-
-    channel: str
-    fields: dict[str, str] | None  # names and types; None: it is untyped
-    is_retained: bool
