@@ -552,8 +552,7 @@ class Concentrator(NamespaceActor):
 
     async def _managers(self) -> tuple[str, ...]:
         await self._serving.wait()
-        assert self._peers.directory is not None
-        return self._peers.directory.managers
+        return self._manager_names()
 
     async def _ask_name_server(self, method: str, *args: Any) -> Any:
         return await self._ask_until_answered(name_server_name(self.namespace), method, *args)

@@ -143,13 +143,11 @@ class NameServer(NamespaceActor):
 
     async def create_concentrator(self, ray_node_id: str, actor_class: type | None = None) -> None:
         """Make the concentrator of a node where it is missing."""
-        if actor_class is None:
-            from echannel_ray.actors.concentrator import Concentrator
+        from echannel_ray.actors.concentrator import Concentrator
 
-            actor_class = Concentrator
         name = startup.concentrator_name(self._namespace, node_number(ray_node_id))
         arguments = (self._namespace, ray_node_id)
-        await asyncio.to_thread(startup.create, name, actor_class, arguments, ray_node_id)
+        await asyncio.to_thread(startup.create, name, actor_class or Concentrator, arguments, ray_node_id)
 
     async def describe(self) -> dict[str, Any]:
         """The name server's process and state, for who watches."""

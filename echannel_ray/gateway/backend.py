@@ -17,9 +17,9 @@ from echannel_ray.core.messages import Definition, LogAddress
 from echannel_ray.endpoint.definitions import keep_definition, open_channel
 from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.endpoint.record_codec import Encoded, RecordEncoder, open_more
+from echannel_ray.gateway.commands import ChannelInfo
 from echannel_ray.gateway.event_encoder import EventEncoder, entries_of, plainly_encoded
 from echannel_ray.gateway.feeds import DerivedChannel, Feed, Feeds
-from echannel_ray.gateway.infos import ChannelInfo
 from echannel_ray.ids import check_channel_name
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter, record_of_channel, schema_of_channel
 from echannel_ray.logs.entries import Chosen, Committed, Entry, Missing, NewEntry, WriteAttempt

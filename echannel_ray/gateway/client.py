@@ -11,8 +11,8 @@ from echannel_ray import errors
 from echannel_ray.gateway import commands
 from echannel_ray.gateway.address import Endpoint
 from echannel_ray.gateway.client_connection import ClientConnection
+from echannel_ray.gateway.commands import ChannelInfo
 from echannel_ray.gateway.flight import flight
-from echannel_ray.gateway.infos import ChannelInfo
 from echannel_ray.gateway.outgoing_batches import OutgoingBatches
 from echannel_ray.gateway.patience import Patience
 from echannel_ray.logs.entries import Chosen, Committed, WriteAttempt

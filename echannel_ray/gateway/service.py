@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from echannel_ray import errors
 from echannel_ray.gateway import commands
+from echannel_ray.gateway.commands import ChannelInfo
 from echannel_ray.gateway.counts import Counts
 from echannel_ray.gateway.flight import pieces_of
-from echannel_ray.gateway.infos import ChannelInfo
 from echannel_ray.logs.files import Files
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from echannel_ray import errors
+from echannel_ray.gateway.commands import ChannelInfo
 from echannel_ray.gateway.identity import Identity
-from echannel_ray.gateway.infos import ChannelInfo
 from echannel_ray.gateway.server import Gateway
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter
 from echannel_ray.logs.entries import LogBounds, Missing
