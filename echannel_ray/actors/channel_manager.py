@@ -45,7 +45,7 @@ from echannel_ray.transport import wire
 
 logger = logging.getLogger(__name__)
 
-Ask = Callable[..., Awaitable[Any]]  # `bootstrap.ask`, or a fake
+Ask = Callable[..., Awaitable[Any]]  # `startup.ask`, or a fake
 
 # After this long without an answer an attempt is made anew, and the name server looks whether that node is still there.
 _ATTEMPT_SECONDS = 2.0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Flight reads a batch whole before it can be looked at. What is larger is refused then, since it would be kept.
 MAX_BATCH_BYTES: Final = 64 << 20
-# A client waits with this many batches at most (`sending.MAX_UNACKNOWLEDGED`), so it has to be well below that.
+# A client waits with so many batches at most (`outgoing_batches.MAX_UNACKNOWLEDGED`): this has to be well below that.
 ACKNOWLEDGE_EVERY: Final = 4
 _READ_BYTES: Final = 1 << 20
 

@@ -2,7 +2,7 @@
 
 Credentials come from one of two places. By default the name server's authority makes them, and hands them out through
 Ray: whoever may call actors of the cluster may link, and nobody else (`authority.py`). Or they are files that somebody
-else renews, as cert-manager does (`mounted.py`).
+else renews, as cert-manager does (`mounted_credentials.py`).
 """
 
 from __future__ import annotations
