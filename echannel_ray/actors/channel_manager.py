@@ -9,19 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from echannel_ray.actors.actor_door import open_actors_door, silent_among
 from echannel_ray.actors.instruments import RayInstruments, flush_seconds
 from echannel_ray.actors.lag_metrics import Lags
-from echannel_ray.actors.startup import (
-    ask,
-    concentrator_name,
-    describe_this_actor,
-    manager_name,
-    name_server_name,
-)
+from echannel_ray.actors.namespace_actor import NamespaceActor
+from echannel_ray.actors.startup import ask, concentrator_name, describe_this_actor, manager_name, name_server_name
 from echannel_ray.core.counters import add_up, sums_by_node
 from echannel_ray.core.lags import LAG, take_off
 from echannel_ray.core.membership import ChannelBook, InstallDerived, Instruction, PushMembership, RecordDefinition
@@ -46,15 +41,11 @@ from echannel_ray.core.messages import (
 )
 from echannel_ray.endpoint.metrics_reporter import metrics_are_on
 from echannel_ray.errors import EChannelError, ModulatorRefused
-from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.transport import wire
 
 logger = logging.getLogger(__name__)
 
-Ask = Callable[..., Awaitable[Any]]  # `bootstrap.ask`, or a fake
-
-# `rebuilding`: requests wait, until the name server and all concentrators have said what they know.
-MANAGER_TRANSITIONS: dict[tuple[str, str], str] = {("rebuilding", "rebuilt"): "serving"}
+Ask = Callable[..., Awaitable[Any]]  # `startup.ask`, or a fake
 
 # After this long without an answer an attempt is made anew, and the name server looks whether that node is still there.
 _ATTEMPT_SECONDS = 2.0
@@ -79,15 +70,16 @@ class _Lane:
         self.confirmed: dict[int, tuple[int, Installed]] = {}  # endpoint: version, answer
 
 
-class ChannelManager:
+class ChannelManager(NamespaceActor):
     """Keeps the books of its share of a namespace's channels; an actor on the head node, a few per namespace."""
 
     def __init__(self, namespace: str, slot: int, managers: int, ask: Ask = ask) -> None:
+        super().__init__(f"manager {slot} of {namespace!r}")
         self._namespace = namespace
         self._slot = slot
         self._managers = managers
         self._ask = ask
-        self._state = "rebuilding"
+        # Requests wait for it, until the name server and all concentrators have said what they know.
         self._serving = asyncio.Event()
         self._book_made = asyncio.Event()
         self._book: ChannelBook
@@ -98,8 +90,7 @@ class ChannelManager:
         self._unrecorded: list[RecordDefinition] = []
         self._recording = asyncio.Lock()
         self._name_server_answers = True
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._lags = Lags(namespace, self._stats, RayInstruments) if metrics_are_on() else None
+        self._lags = Lags(namespace, self._stats, RayInstruments()) if metrics_are_on() else None
         self._door = open_actors_door(manager_name(namespace, slot), {"health": self.health})
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
         self._in_background(self._rebuild())
@@ -171,7 +162,7 @@ class ChannelManager:
         return {
             **describe_this_actor(),
             "slot": self._slot,
-            "state": self._state,
+            "state": await self.state(),
             "epoch": self._book.epoch if made else 0,
             "channels": self._book.channels() if made else [],
             "endpoints": self._book.endpoints() if made else 0,
@@ -179,15 +170,11 @@ class ChannelManager:
 
     async def health(self) -> dict[str, Any]:
         """The manager's state, and which actors it needs that don't answer: for the probe of its pod."""
-        return {"state": self._state, "silent": await silent_among([name_server_name(self._namespace)])}
+        return {"state": await self.state(), "silent": await silent_among([name_server_name(self._namespace)])}
 
     async def state(self) -> str:
         """The manager's state: "rebuilding" after its start, then "serving"."""
-        return self._state
-
-    async def wire_version(self) -> int:
-        """The version of the protocol that the manager speaks."""
-        return WIRE_VERSION
+        return "serving" if self._serving.is_set() else "rebuilding"
 
     # ---- rebuilding ------------------------------------------------------------------------------------------------
 
@@ -198,7 +185,6 @@ class ChannelManager:
         self._book.definitions_recovered(definitions)
         self._book_made.set()
         await asyncio.gather(*map(self._collect, directory.concentrators))
-        self._state = MANAGER_TRANSITIONS[self._state, "rebuilt"]
         self._serving.set()
         if self._lags is not None:
             self._in_background(self._show_lags(self._lags))
@@ -261,7 +247,7 @@ class ChannelManager:
         return answers
 
     def _perform_in_background(self, instructions: Iterable[Instruction]) -> None:
-        if self._state == "serving":  # before, all is pushed and recorded at the end of rebuilding
+        if self._serving.is_set():  # before, all is pushed and recorded at the end of rebuilding
             for instruction in instructions:
                 self._in_background(self._perform(instruction))
 
@@ -371,16 +357,6 @@ class ChannelManager:
         while True:
             await asyncio.sleep(flush_seconds())
             await lags.show()
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)  # the loop itself keeps no reference
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("manager %d of %r", self._slot, self._namespace, exc_info=task.exception())
 
 
 def _open_schema(channel: str, defined: dict[str, Any] | None, asked: dict[str, Any]) -> dict[str, Any] | None:

@@ -8,30 +8,29 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
-
-from typing_extensions import override
 
 from echannel_ray import errors
 from echannel_ray.actors.actor_door import open_actors_door, silent_among
 from echannel_ray.actors.gateway_memory import forget_gateway
-from echannel_ray.actors.hub import Hub, HubLink, HubOwner
+from echannel_ray.actors.hub import Hub, HubLink
 from echannel_ray.actors.metrics import Metrics, start_metrics
+from echannel_ray.actors.namespace_actor import NamespaceActor
 from echannel_ray.actors.node_drain import NodeDrain
-from echannel_ray.actors.peers import PEER_TIMEOUT_SECONDS, Peers, greeting
+from echannel_ray.actors.peers import PEER_TIMEOUT_SECONDS, Peers
 from echannel_ray.actors.registry import Registry
 from echannel_ray.actors.restoration import Restoration
 from echannel_ray.actors.startup import ask, concentrator_name, describe_this_actor, name_server_name, ray_nodes
 from echannel_ray.actors.storage import SOCKET_NAME, Storage
-from echannel_ray.actors.wallet import Wallet
+from echannel_ray.actors.wallet import LOOK_SECONDS, Wallet
 from echannel_ray.core import frames, messages
 from echannel_ray.core.messages import ConcentratorInfo, Directory, Push, Registrations, Unconfirmed
 from echannel_ray.core.name_book import slot_of
 from echannel_ray.core.relay import Relay
 from echannel_ray.core.states import Life
-from echannel_ray.ids import WIRE_VERSION, node_number
+from echannel_ray.ids import node_number
 from echannel_ray.transport import wire
 from echannel_ray.transport.presence import forget_endpoint, former_endpoints, note_endpoint
 from echannel_ray.transport.security import Credentials
@@ -74,26 +73,27 @@ CONCENTRATOR_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
 _SHOWN: Final = {**dict.fromkeys(_REFUSED, "starting"), "retiring": "serving", "withdrawn": "draining"}
 
 
-class Concentrator(HubOwner):
+class Concentrator(NamespaceActor):
     """The hub of its node: all endpoints of the node link to it; an actor, one per node and namespace."""
 
     def __init__(self, namespace: str, ray_node_id: str, linger_seconds: float = LINGER_SECONDS) -> None:
+        self.node = node_number(ray_node_id)
+        super().__init__(f"the concentrator of node {self.node:016x}")
         self.namespace = namespace
         self._ray_node_id = ray_node_id
-        self.node = node_number(ray_node_id)
         self._linger_seconds = linger_seconds
         self._incarnation = time.time_ns() // 1_000_000  # rises with every start
         self._started_at = time.monotonic()
         self._loop = asyncio.get_running_loop()
         self._relay = Relay(self.node)
         self._hub = Hub(namespace, self.node, self._incarnation, self._relay, self)
-        self._life = Life(f"the concentrator of node {self.node:016x}", CONCENTRATOR_TRANSITIONS, "starting")
+        self._life = Life(self._description, CONCENTRATOR_TRANSITIONS, "starting")
         self._serving = asyncio.Event()  # or it is known why not
         self._failure: errors.EChannelError | None = None
         self._recovered = asyncio.Event()
         self.storage = Storage(namespace, self.node)
         self._registry = Registry(self.node)
-        me = greeting(namespace, self.node, self._incarnation)
+        me = wire.Hello(namespace, self.node, 0, os.getpid(), self._incarnation)
         self._peers = Peers(me, self._relay, self._hub, self._ask_name_server, self._in_background)
         self._pids: dict[int, int] = {}
         self._attached: dict[int, asyncio.Event] = {}  # former endpoints, until they are back or gone
@@ -102,13 +102,12 @@ class Concentrator(HubOwner):
         self._info: ConcentratorInfo | None = None
         self._listeners: list[UnixListener | TcpListener] = []
         self._wallet: Wallet | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._metrics: Metrics | None = None  # none where they are switched off
         # Somebody has asked for it, and may take long to link up on a busy machine.
         self._idle_since = time.monotonic() + LINGER_SECONDS
         self._draining = NodeDrain(self, self._withdraw)
         self._unreported: set[int] = set()  # endpoints that have gone, which not all managers know yet
-        answers: dict[str, Callable[..., Awaitable[Any]]] = {"health": self.health, "drain": self.drain}
+        answers: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {"health": self.health, "drain": self.drain}
         self._restoring: asyncio.Task[None] | None = None
         self._door = open_actors_door(concentrator_name(namespace, self.node), answers, self._door_answered)
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
@@ -150,7 +149,8 @@ class Concentrator(HubOwner):
         await asyncio.to_thread(sweep, self._directory_path)
 
     async def _join(self, wallet: Wallet) -> TcpListener:
-        host = _own_host(self._ray_node_id)
+        mine = next(each for each in ray_nodes() if each["NodeID"] == self._ray_node_id)
+        host = str(mine["NodeManagerAddress"])
         # The certificate comes with joining, and joining names the port: so the port is taken first.
         probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         # As the listener's: both may be bound at once, so nobody else gets the port before it listens.
@@ -163,16 +163,14 @@ class Concentrator(HubOwner):
             actor_name=describe_this_actor()["name"] or "",
             host=host,
             port=port,
-            raylet_port=_raylet_port(self._ray_node_id),
+            raylet_port=int(mine["NodeManagerPort"]),
             pid=os.getpid(),
             incarnation=self._incarnation,
         )
-        directory, credentials = await self._ask_name_server("join", self._info)
-        wallet.take(credentials)
+        await wallet.renew()
         assert wallet.current is not None
         listener = TcpListener(host, port, wallet.current)
         probe.close()
-        self._take_directory(directory)
         return listener
 
     def _expect_former_endpoints(self) -> None:
@@ -190,37 +188,37 @@ class Concentrator(HubOwner):
         if not self._attached:
             self._recovered.set()
 
-    # ---- what the hub tells; on its thread ----
+    # ---- what the hub tells; on its thread, which it must not hold up ----
 
-    @override
     def endpoint_attached(self, hello: wire.Hello) -> None:
+        """A process of this node has linked up."""
         note_endpoint(self._directory_path, hello.endpoint, hello.pid)
         self._pids[hello.endpoint] = hello.pid
         # It counts as back when it has said what it has open: see `_registered`.
         self._loop.call_soon_threadsafe(self._registry.attached, hello.endpoint)
 
-    @override
     def endpoint_gone(self, endpoint: int) -> None:
+        """A process of this node has died or left."""
         self._loop.call_soon_threadsafe(self._in_background, self._release_endpoint(endpoint))
 
-    @override
     def peer_attached(self, node: int) -> None:
+        """The link to another node is up."""
         self._loop.call_soon_threadsafe(self._peers.is_back, node)
 
-    @override
     def peer_detached(self, node: int) -> None:
+        """The link to another node is down."""
         self._loop.call_soon_threadsafe(self._peers.is_lost, node)
 
-    @override
     def requested(self, endpoint: int, request: int, payload: bytes) -> None:
+        """An endpoint asks something."""
         self._loop.call_soon_threadsafe(self._in_background, self._answer(endpoint, request, payload))
 
-    @override
     def pushed(self, endpoint: int, push: int, payload: bytes) -> None:
+        """An endpoint has confirmed a push."""
         self._loop.call_soon_threadsafe(self._push_confirmed, endpoint, push, payload)
 
-    @override
     def hub_failed(self) -> None:
+        """The hub's thread ends by an error: nothing moves any more."""
         # Ray starts this actor again, and that loses nothing. One that answered calls and moved no event would stay.
         os._exit(1)
 
@@ -239,22 +237,19 @@ class Concentrator(HubOwner):
             self._metrics.gone(endpoint)
         self._pids.pop(endpoint, None)
         self._mark_recovered(endpoint)
-        for (owner, number), future in [*self._pushes.items()]:
+        for (owner, _), future in [*self._pushes.items()]:
             if owner == endpoint and not future.done():
                 future.set_result(None)
-                self._pushes.pop((owner, number), None)
         self._idle_since = time.monotonic()
         self._unreported.add(endpoint)
         await self._report_gone([endpoint])
-        # Not before the managers know: a successor of this actor must be able to tell them.
-        forget_endpoint(self._directory_path, endpoint)
         self._unreported.discard(endpoint)
 
-    async def _report_gone(self, endpoints: Iterable[int]) -> None:
-        gone = [*endpoints]
+    async def _report_gone(self, endpoints: list[int]) -> None:
         for manager in await self._managers():
-            await self._ask_until_answered(manager, "endpoints_gone", self.node, gone)
-        for endpoint in gone:
+            await self._ask_until_answered(manager, "endpoints_gone", self.node, endpoints)
+        # Not before the managers know: a successor of this actor must be able to tell them.
+        for endpoint in endpoints:
             forget_endpoint(self._directory_path, endpoint)
 
     async def _answer(self, endpoint: int, request: int, payload: bytes) -> None:
@@ -330,9 +325,7 @@ class Concentrator(HubOwner):
         return self._directory_path.socket_path(SOCKET_NAME)
 
     async def push(self, items: list[tuple[int, Push]]) -> list[Any]:
-        """Tell endpoints of this node something, and return what they answer: None for those that are gone, and
-        `Unconfirmed` for those that have not answered in time.
-        """
+        """What endpoints of this node answer to this: None for those that are gone, `Unconfirmed` for the late."""
         return await asyncio.gather(*(self._push(endpoint, message) for endpoint, message in items))
 
     async def _push(self, endpoint: int, message: Push) -> Any:
@@ -429,22 +422,17 @@ class Concentrator(HubOwner):
             self._life.become("drain")
         return await self._draining.begin(seconds)
 
-    def endpoints_here(self) -> set[int]:
-        """Processes of this node that are linked, or expected back, or gone and not reported yet."""
+    def endpoints_here(self) -> dict[int, int]:
+        """Endpoints of this node that are linked, or expected back, or gone and not reported yet, with the processes
+        that they are in: 0 for one that is gone.
+        """
         own = self.storage.endpoint_id
-        return {*self._relay.endpoints.copy(), *self._relay.expected.copy(), *self._unreported} - {own}
-
-    def pid_of(self, endpoint: int) -> int:
-        """The process that an endpoint is in; 0 for one that is gone."""
-        return self._pids.get(endpoint, 0)
+        here = {*self._relay.endpoints.copy(), *self._relay.expected.copy(), *self._unreported} - {own}
+        return {endpoint: self._pids.get(endpoint, 0) for endpoint in here}
 
     def _door_answered(self, question: str) -> None:
         if question == "drain" and self._life.state == "withdrawn":
             self._loop.call_soon_threadsafe(self._in_background, self._retire_soon())
-
-    async def wire_version(self) -> int:
-        """The version of the protocol that the concentrator speaks."""
-        return WIRE_VERSION
 
     async def stop(self) -> None:
         """Close all links, and leave no file behind: the namespace ends. The caller ends the actor."""
@@ -532,13 +520,14 @@ class Concentrator(HubOwner):
     async def _watch_credentials(self, wallet: Wallet) -> None:
         """Apart from `_watch`: the name server may be away for longer than links can go without a look."""
         while True:
-            await asyncio.sleep(_WATCH_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
             try:
-                await wallet.look(time.monotonic())
+                await wallet.look()
             except Exception:  # as above
                 logger.exception("the concentrator of node %016x keeps its credentials", self.node)
 
     async def _ask_for_certificate(self) -> Credentials:
+        """Join, for the first time or again."""
         directory, credentials = await self._ask_name_server("join", self._info)
         self._take_directory(directory)
         issued: Credentials = credentials
@@ -563,8 +552,7 @@ class Concentrator(HubOwner):
 
     async def _managers(self) -> tuple[str, ...]:
         await self._serving.wait()
-        assert self._peers.directory is not None
-        return self._peers.directory.managers
+        return self._manager_names()
 
     async def _ask_name_server(self, method: str, *args: Any) -> Any:
         return await self._ask_until_answered(name_server_name(self.namespace), method, *args)
@@ -581,21 +569,3 @@ class Concentrator(HubOwner):
                     logger.warning("%s does not answer %r, and is asked until it does: %s", name, method, error)
                 has_failed = True
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
-
-    def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("the concentrator of node %016x: %r", self.node, task.exception(), exc_info=task.exception())
-
-
-def _own_host(ray_node_id: str) -> str:
-    return next(str(node["NodeManagerAddress"]) for node in ray_nodes() if node["NodeID"] == ray_node_id)
-
-
-def _raylet_port(ray_node_id: str) -> int:
-    return next(int(node["NodeManagerPort"]) for node in ray_nodes() if node["NodeID"] == ray_node_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 
 from echannel_ray import errors
 from echannel_ray.actors.gateway_memory import (
@@ -61,14 +62,13 @@ class GatewayOfNode:
             for events_port in (mine.events_port, 0)
         ):
             return self._endpoint
-        former = self._request
         self.close()
         try:
             return self._open(request)
         except (OSError, TypeError, ValueError) as error:  # the latter two where the host can't be a name
             self.close()
-            if former is not None:
-                self._open(former)
+            if mine is not None:
+                self._open(mine)
             raise errors.EChannelError(
                 f"the gateway can't listen on {request.host}:{request.port or 'any port'} and "
                 f"{request.events_port or 'any port'} (events): {error}; use port=0 and events_port=0 for any ports "
@@ -91,9 +91,7 @@ class GatewayOfNode:
             identity = identity.at(request.port or identity.port, request.events_port or identity.events_port)
             remembered = remembered_tokens(self._namespace, node)
 
-        def remember(tokens: Remembered) -> None:
-            remember_tokens(self._namespace, node, tokens)
-
+        remember = partial(remember_tokens, self._namespace, node)
         rights = Rights(
             request.publish, request.subscribe, request.derive, request.files, request.max_events_per_second,
             request.max_bytes_per_second, request.max_event_bytes,

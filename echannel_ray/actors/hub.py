@@ -16,7 +16,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -29,6 +29,11 @@ from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
 
+if TYPE_CHECKING:
+    from echannel_ray.actors.concentrator import Concentrator
+    from echannel_ray.transport.tcp import TcpListener
+    from echannel_ray.transport.unix import UnixListener
+
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 0.3
@@ -36,44 +41,6 @@ SUSPECT_SECONDS = 1.0
 GREETING_SECONDS = 5.0
 _BUFFER_BYTES = MAX_FRAME_BYTES + (64 << 10)
 _READS_PER_TURN = 4
-
-
-class Listener(Protocol):
-    """What accepts links; `accept` gives None when nobody waits (any more)."""
-
-    def fileno(self) -> int:
-        """What to register with epoll."""
-
-    def accept(self) -> Connection | None:
-        """A link that passed the transport's checks."""
-
-    def close(self) -> None:
-        """Stop listening."""
-
-
-class HubOwner(Protocol):
-    """Whom the hub tells what happens; called on the hub's thread, so it must not block."""
-
-    def endpoint_attached(self, hello: wire.Hello) -> None:
-        """A process of this node has linked up."""
-
-    def endpoint_gone(self, endpoint: int) -> None:
-        """A process of this node has died or left."""
-
-    def peer_attached(self, node: int) -> None:
-        """The link to another node is up."""
-
-    def peer_detached(self, node: int) -> None:
-        """The link to another node is down."""
-
-    def requested(self, endpoint: int, request: int, payload: bytes) -> None:
-        """An endpoint asks something."""
-
-    def pushed(self, endpoint: int, push: int, payload: bytes) -> None:
-        """An endpoint has confirmed a push."""
-
-    def hub_failed(self) -> None:
-        """The hub's thread ends by an error: nothing moves any more."""
 
 
 class HubLink:
@@ -104,7 +71,8 @@ class HubLink:
 class Hub:
     """The thread of one concentrator that moves frames between its links."""
 
-    def __init__(self, namespace: str, node: int, incarnation: int, relay: Relay, owner: HubOwner) -> None:
+    def __init__(self, namespace: str, node: int, incarnation: int, relay: Relay, owner: Concentrator) -> None:
+        """`owner` is told what happens, on the hub's thread."""
         self.namespace = namespace
         self.node = node
         self.incarnation = incarnation
@@ -114,7 +82,7 @@ class Hub:
         self.bytes_between_nodes = 0
         self._owner = owner
         self._links: dict[int, HubLink] = {}
-        self._listeners: dict[int, Listener] = {}
+        self._listeners: dict[int, UnixListener | TcpListener] = {}
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._epoll = select.epoll()
@@ -149,7 +117,7 @@ class Hub:
 
     # ---- on the hub's thread ----
 
-    def add_listener(self, listener: Listener) -> None:
+    def add_listener(self, listener: UnixListener | TcpListener) -> None:
         """Accept links from a listener."""
         self._listeners[listener.fileno()] = listener
         self._epoll.register(listener.fileno(), select.EPOLLIN)
@@ -194,15 +162,11 @@ class Hub:
         """How many bytes the sockets have not taken yet."""
         return sum(link.out_bytes for link in [*self._links.values()])
 
-    def disconnect(self, link: HubLink) -> None:
-        """Close a link; what follows is as if the other side had."""
-        self._closed(link)
-
     def refuse(self, reason: str, link: HubLink | None = None) -> None:
         """Count somebody who is not let in, or a link whose other side has lost what let it in: that is closed."""
         self.refused[reason] += 1
         if link is not None:
-            self._closed(link)
+            self.disconnect(link)
 
     def _wait_writable(self, link: HubLink) -> None:
         if link.writable:
@@ -280,7 +244,7 @@ class Hub:
                 self.malformed_frames += 1
             logger.exception("the concentrator closes %r", argument)
             if isinstance(argument, HubLink):
-                self._closed(argument)
+                self.disconnect(argument)
 
     def _drain_posted(self) -> None:
         try:
@@ -300,14 +264,14 @@ class Hub:
             if link.hello is None:
                 if self._now - link.opened_at > GREETING_SECONDS:
                     self.refused["silent"] += 1
-                    self._closed(link)
+                    self.disconnect(link)
             elif not link.out:
                 self.send(link, heartbeat)
         for listener in self._listeners.values():
             # A TLS handshake that stalls has a deadline, and no event to notice it by.
             self._guarded(self._accept, listener)
 
-    def _accept(self, listener: Listener) -> None:
+    def _accept(self, listener: UnixListener | TcpListener) -> None:
         while (connection := listener.accept()) is not None:
             self.adopt(connection)
 
@@ -325,7 +289,7 @@ class Hub:
             if received is None:
                 return
             if not received:
-                self._closed(link)
+                self.disconnect(link)
                 return
             link.heard_at = self._now
             if not self._take(link, have + received):
@@ -371,7 +335,7 @@ class Hub:
                 ours=theirs, theirs=ours,
             ))  # fmt: skip
             return
-        self._closed(link)
+        self.disconnect(link)
 
     def _frame(self, link: HubLink, kind: int, body: memoryview) -> bool:
         """Handle a frame that the relay has no use for; False when that closed the link."""
@@ -382,7 +346,7 @@ class Hub:
             (push,) = frames.REQUEST_ID.unpack_from(body)
             self._owner.pushed(link.endpoint, push, bytes(body[frames.REQUEST_ID.size :]))
         elif kind == frames.GOODBYE:
-            self._closed(link)
+            self.disconnect(link)
             return False
         return True  # of a heartbeat, and of a greeting to the side that was dialled, there is nothing more to learn
 
@@ -394,7 +358,7 @@ class Hub:
         except (wire.MalformedMessage, errors.EChannelError) as error:
             self.malformed_frames += 1
             logger.warning("closing a link that began with no greeting: %s", error)
-            self._closed(link)
+            self.disconnect(link)
             return False
         refusal = self._reason_to_refuse(link, hello)
         if refusal is not None:
@@ -415,7 +379,7 @@ class Hub:
             former = self.relay.peers.get(hello.node)
             self.relay.peer_attached(hello.node, link)
             if isinstance(former, HubLink) and former is not link:
-                self._closed(former)
+                self.disconnect(former)
             self._owner.peer_attached(hello.node)
         self._flush_relay()
         return True
@@ -444,9 +408,10 @@ class Hub:
     def _refuse(self, link: HubLink, error: errors.EChannelError) -> None:
         self.refused[error.facts.get("reason", "version")] += 1
         self.send(link, frames.frame(frames.REFUSED, wire.encode_error(error)))
-        self._closed(link)
+        self.disconnect(link)
 
-    def _closed(self, link: HubLink) -> None:
+    def disconnect(self, link: HubLink) -> None:
+        """Close a link, whichever side ended it, and have all who are concerned know; a second call does nothing."""
         descriptor = link.connection.fileno()
         if self._links.pop(descriptor, None) is None:
             return

@@ -28,19 +28,11 @@ def flush_seconds() -> float:
     return min(TELL_SECONDS, reported)
 
 
-class _Counter(Counter):
-    """A counter that can be shown before it has counted anything."""
-
-    def begin(self, labels: dict[str, str]) -> None:
-        """Have the series at 0. `inc` refuses that, and an alert on growth would miss a series that begins at 1."""
-        self._record(0.0, labels)
-
-
 class RayInstruments(Instruments):
     """Ray's metrics, for one concentrator; where no agent is there, Ray takes the figures and drops them."""
 
     def __init__(self) -> None:
-        self._counters: dict[str, _Counter] = {}
+        self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._latency: Histogram | None = None
 
@@ -51,11 +43,12 @@ class RayInstruments(Instruments):
         if counter is None:
             # Ray appends `_total` to the name of each counter.
             name = metric.name.removesuffix("_total")
-            counter = self._counters[metric.name] = _Counter(name, metric.description, metric.labels)
+            counter = self._counters[metric.name] = Counter(name, metric.description, metric.labels)
         if value:
             counter.inc(value, labels)
         else:
-            counter.begin(labels)
+            # `inc` refuses to begin a series at 0, and an alert on growth would miss one that begins at 1.
+            counter._record(0.0, labels)
 
     @override
     def set(self, metric: Metric, value: float, labels: dict[str, str]) -> None:

@@ -18,12 +18,11 @@ class Lags:
     """The lags of one manager's channels: it asks for those that had something to do, as concentrators say."""
 
     def __init__(
-        self, namespace: str, stats: Callable[[str], Awaitable[dict[str, Any]]], instruments: Callable[[], Instruments]
+        self, namespace: str, stats: Callable[[str], Awaitable[dict[str, Any]]], instruments: Instruments
     ) -> None:
         self._names = MetricLabels(namespace)
         self._stats = stats
-        self._make = instruments
-        self._instruments: Instruments | None = None
+        self._instruments = instruments
         self._lags: dict[str, int] = {}  # as they were found last; in the order in which they are asked for
 
     def noted(self, channels: Iterable[str]) -> None:
@@ -33,10 +32,6 @@ class Lags:
 
     async def show(self) -> None:
         """Ask for the lags of channels that were noted, and show Prometheus all that are known."""
-        if not self._lags:
-            return
-        if self._instruments is None:
-            self._instruments = self._make()
         for channel in [*self._lags][:MAX_ASKED]:
             del self._lags[channel]
             lag = await self._lag(channel)
@@ -47,7 +42,6 @@ class Lags:
             self._set(channel, lag)
 
     def _set(self, channel: str, lag: int) -> None:
-        assert self._instruments is not None
         self._instruments.set(LAG, lag, {"channel": self._names.channel(channel)})
 
     async def _lag(self, channel: str) -> int:

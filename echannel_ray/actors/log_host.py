@@ -82,15 +82,14 @@ class LogHost:
 
     def open(self, channel: str, incarnation: int = 0) -> LogAddress:
         """Open the log of a channel at this node; its address."""
-        return self._address(self.hosted_log(channel, incarnation).log_server)
+        log_server = self.hosted_log(channel, incarnation).log_server
+        return LogAddress(self.endpoint.node, self.endpoint.id, log_server.store.log, log_server.opened_at)
 
     def hosted_log(self, channel: str, incarnation: int = 0) -> HostedLog:
         """The log of a channel; it is opened where it is not yet."""
         with self._opening:
             known_one = self._hosted_logs.get(channel)
-            if known_one is not None and known_one.definition.incarnation == (
-                incarnation or known_one.definition.incarnation
-            ):
+            if known_one is not None and incarnation in (0, known_one.definition.incarnation):
                 return known_one
             definition = open_channel(self.endpoint, channel, incarnation=incarnation)
             if known_one is not None and known_one.definition.incarnation == definition.incarnation:
@@ -165,9 +164,6 @@ class LogHost:
                 found.unlink()
                 return
 
-    def _address(self, log_server: LogServer) -> LogAddress:
-        return LogAddress(self.endpoint.node, self.endpoint.id, log_server.store.log, log_server.opened_at)
-
     def _asked(self, message: Any, caller: Caller, answer: Answer) -> None:
         hosted_log = self._hosted_logs.get(message.channel)
         if hosted_log is None:
@@ -187,14 +183,11 @@ class LogHost:
 
     def _discard(self, hosted_log: HostedLog) -> None:
         """Delete the log of a channel that was deleted."""
-        self._close(hosted_log)
+        hosted_log.feed.publisher.retire()
+        hosted_log.log_server.close()
         hosted_log.store.delete()
         if hosted_log.path is not None:
             hosted_log.path.with_suffix(".json").unlink(missing_ok=True)
-
-    def _close(self, hosted_log: HostedLog) -> None:
-        hosted_log.feed.publisher.retire()
-        hosted_log.log_server.close()
 
     @property
     def is_empty(self) -> bool:
@@ -214,11 +207,8 @@ class LogHost:
                 publisher.drain(max(0.0, deadline - time.monotonic()))
         for hosted_log in [*self._hosted_logs.values()]:
             if not hosted_log.log_server.wait_until_read(deadline):
-                logger.warning(
-                    "node %016x is drained, and not all has been read of %r",
-                    self.endpoint.node,
-                    hosted_log.log_server.channel,
-                )
+                channel = hosted_log.log_server.channel
+                logger.warning("node %016x is drained, and not all has been read of %r", self.endpoint.node, channel)
 
     def close(self, is_stopped: bool = False) -> None:
         """End; logs on disk stay. Where the whole namespace is stopped, the next one takes them over."""

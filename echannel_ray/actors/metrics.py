@@ -8,7 +8,7 @@ Where there is no agent (`ray` without `ray[default]`), Ray drops what it is giv
 from __future__ import annotations
 
 import platform
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -144,13 +144,10 @@ class Metrics:
         """Show what has a value rather than a total; again and again, since Ray's agent forgets it otherwise."""
         info = {"version": _version(), "wire_version": str(WIRE_VERSION), "python": platform.python_version()}
         self._instruments.set(BUILD_INFO, 1, {"node": self._node, **info})
-        shown: dict[str, dict[str, float]] = {}
+        shown: dict[str, Counter[str]] = defaultdict(Counter)
         for channel, by_endpoint in [*self._gauges.items()]:
-            sums = shown.setdefault(self._names.channel(channel), dict.fromkeys(("queue_depth", "packs", "links"), 0.0))
             for endpoint, gauges in [*by_endpoint.items()]:
-                sums["queue_depth"] += gauges.get("queue_depth", 0)
-                sums["packs"] += gauges.get("pack_events", 0)
-                sums["links"] += gauges.get("links", 0)
+                shown[self._names.channel(channel)].update(gauges)
                 if not any(gauges.values()):
                     del by_endpoint[endpoint]  # a last time: the zero is shown
             if not by_endpoint:
@@ -159,7 +156,7 @@ class Metrics:
             labels = {"channel": label, "node": self._node}
             self._instruments.set(QUEUE_DEPTH, sums["queue_depth"], labels)
             if sums["links"]:
-                self._instruments.set(PACK_EVENTS, sums["packs"] / sums["links"], labels)
+                self._instruments.set(PACK_EVENTS, sums["pack_events"] / sums["links"], labels)
 
     # ---- counters --------------------------------------------------------------------------------------------------
 
@@ -200,10 +197,7 @@ def _in_ascii(label: str) -> str:
 
 
 def thinned(counts: Mapping[str, int], most: int) -> Iterator[tuple[float, int]]:
-    """Samples by their bounds: where there are more than so many, that many in the same proportions.
-
-    What is above the last bound is told as twice that.
-    """
+    """Samples by their bounds (above the last, twice that): of more than so many, that many in equal proportions."""
     total = sum(counts.values())
     kept = passed = 0
     for name, count in sorted(counts.items(), key=lambda each: float(each[0])):

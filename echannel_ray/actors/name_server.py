@@ -11,17 +11,18 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import ray
 
 from echannel_ray.actors import startup
 from echannel_ray.actors.actor_door import open_actors_door
+from echannel_ray.actors.namespace_actor import NamespaceActor
 from echannel_ray.core.messages import ConcentratorInfo, Definition, Directory
 from echannel_ray.core.name_book import NameBook
-from echannel_ray.ids import RAY_NAMESPACE, WIRE_VERSION, node_number
-from echannel_ray.transport.authority import Authority, AuthoritySecret
+from echannel_ray.ids import RAY_NAMESPACE, node_number
+from echannel_ray.transport.authority import Authority
 from echannel_ray.transport.door import remove_doors
 from echannel_ray.transport.security import Credentials
 
@@ -37,17 +38,17 @@ _CONNECT_SECONDS = 1.0
 _GATHER_SECONDS = 0.01
 
 
-class NameServer:
+class NameServer(NamespaceActor):
     """Knows all managers and concentrators, signs the links' certificates; an actor on the head, one per namespace."""
 
-    def __init__(self, namespace: str, secret: AuthoritySecret, managers: int = startup.DEFAULT_MANAGERS) -> None:
+    def __init__(self, namespace: str, authority: Authority, managers: int = startup.DEFAULT_MANAGERS) -> None:
+        super().__init__(f"name server of {namespace!r}")
         self._namespace = namespace
-        self._authority = Authority(secret)
+        self._authority = authority
         self._managers = tuple(startup.manager_name(namespace, slot) for slot in range(managers))
         self._book = NameBook(0, self._managers)
         self._serving = asyncio.Event()
         self._to_tell: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._door = open_actors_door(startup.name_server_name(namespace), {"health": self.health})
         # Ray runs this constructor on the actor's loop, also when it restarts the actor.
         self._in_background(self._rebuild())
@@ -142,13 +143,11 @@ class NameServer:
 
     async def create_concentrator(self, ray_node_id: str, actor_class: type | None = None) -> None:
         """Make the concentrator of a node where it is missing."""
-        if actor_class is None:
-            from echannel_ray.actors.concentrator import Concentrator
+        from echannel_ray.actors.concentrator import Concentrator
 
-            actor_class = Concentrator
         name = startup.concentrator_name(self._namespace, node_number(ray_node_id))
         arguments = (self._namespace, ray_node_id)
-        await asyncio.to_thread(startup.create, name, actor_class, arguments, ray_node_id)
+        await asyncio.to_thread(startup.create, name, actor_class or Concentrator, arguments, ray_node_id)
 
     async def describe(self) -> dict[str, Any]:
         """The name server's process and state, for who watches."""
@@ -202,10 +201,6 @@ class NameServer:
         remove_doors([*self._managers, *names])
         if self._door is not None:
             self._door.close()
-
-    async def wire_version(self) -> int:
-        """The version of the protocol that the name server speaks."""
-        return WIRE_VERSION
 
     # ---- rebuilding ------------------------------------------------------------------------------------------------
 
@@ -287,17 +282,6 @@ class NameServer:
             logger.debug("%s was not told of the new directory: %s", name, error)
             return False
         return True
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)  # the loop itself keeps no reference
-        task.add_done_callback(self._finished)
-        return task
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("name server of %r", self._namespace, exc_info=task.exception())
 
 
 def _now() -> int:

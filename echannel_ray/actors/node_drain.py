@@ -61,7 +61,7 @@ class NodeDrain:
         while endpoints := mine.endpoints_here():
             now = time.monotonic()
             if now >= deadline:
-                return sorted({mine.pid_of(each) for each in endpoints} - {0})
+                return sorted({*endpoints.values()} - {0})
             await asyncio.gather(*(self._tell(each, deadline - now) for each in endpoints))
             await asyncio.sleep(_LOOK_SECONDS)
         return []

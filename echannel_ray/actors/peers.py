@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -42,7 +41,7 @@ class Peers:
         relay: Relay,
         hub: Hub,
         ask_name_server: Callable[..., Awaitable[Any]],
-        in_background: Callable[[Coroutine[Any, Any, Any]], None],
+        in_background: Callable[[Coroutine[Any, Any, Any]], object],
     ) -> None:
         self._hello = hello
         self._node = hello.node
@@ -121,6 +120,8 @@ class Peers:
         lost. What can't be renewed ends.
         """
         peer = link.connection.peer
+        # Two that are told the same must not dial at once: this side may let the other renew their link.
+        courtesy_seconds = 0.0 if self._node < node else _RENEW_AGAIN_SECONDS
         assert self._credentials is not None
         if self._credentials.has_revoked(peer):
             self._hub.post(partial(self._hub.refuse, "revoked", link))
@@ -128,12 +129,8 @@ class Peers:
             self._hub.post(partial(self._hub.refuse, "expired", link))
         elif link.opened_at < self._judging_since < now - _JUDGED_SECONDS:
             self._hub.post(partial(self._hub.refuse, "not_renewed", link))
-        elif now > link.renew_at or link.opened_at < self._judging_since < now - self._courtesy_seconds(node):
+        elif now > link.renew_at or link.opened_at < self._judging_since < now - courtesy_seconds:
             self._in_background(self._renew(node))
-
-    def _courtesy_seconds(self, node: int) -> float:
-        """How long this side lets the other renew their link: two that are told the same must not dial at once."""
-        return 0.0 if self._node < node else _RENEW_AGAIN_SECONDS
 
     async def _renew(self, node: int) -> None:
         """Have another link to a peer in the place of the one that there is."""
@@ -224,11 +221,6 @@ class Peers:
         if self.directory is None:
             return None
         return next((info for info in self.directory.concentrators if info.node == node), None)
-
-
-def greeting(namespace: str, node: int, incarnation: int) -> wire.Hello:
-    """How a concentrator greets its peers."""
-    return wire.Hello(namespace, node, 0, os.getpid(), incarnation)
 
 
 def _is_unreachable(info: ConcentratorInfo) -> bool:

@@ -105,13 +105,11 @@ class Registry:
             handles.pop(message.handle, None)
         else:
             return
-        kept = Registrations(
-            self._node,
-            endpoint,
-            channel,
-            definition,
-            tuple(sorted(streams.items())),
-            tuple(consumers.values()),
+        kept = replace(
+            known,
+            definition=definition,
+            streams=tuple(sorted(streams.items())),
+            consumers=tuple(consumers.values()),
             handles=tuple(handles.items()),
             logs=tuple(logs.items()),
         )

@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import ray
 from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError, RayTaskError
@@ -74,7 +74,7 @@ def find(name: str) -> Handle:
 
 
 class _Attempts:
-    """Decides after each failure whether to try again, and when: what `call` and `call_async` have in common."""
+    """Decides after each failure whether to try again, and when: what `call` and `ask` have in common."""
 
     def __init__(self, method: str, timeout: float) -> None:
         self._method = method
@@ -121,58 +121,34 @@ def call(get_handle: Callable[[], Handle], method: str, *args: Any, timeout: flo
             time.sleep(attempts.pause_after(error))
 
 
-async def call_async(get_handle: Callable[[], Handle], method: str, *args: Any, timeout: float = 30.0) -> Any:
-    """`call` for the loop of an actor; `get_handle` runs in a thread, unless it is the first attempt."""
+# Actors as they were found last: to look them up each time would be a seventh of a request's cost.
+_found: dict[str, Handle] = {}
+
+
+async def ask(name: str, method: str, *args: Any, timeout: float) -> Any:
+    """`call` for the loop of an actor, to a part by its name. It is what tests replace that need no Ray."""
     attempts = _Attempts(method, timeout)
-    handle: Handle = None
+    handle = _found.get(name)
+    has_failed = False
     while True:
         try:
-            # The first lookup is answered from Ray's cache as a rule (20 µs); others may wait for the GCS.
-            handle = get_handle() if handle is None else await asyncio.to_thread(get_handle)
-            return await asyncio.wait_for(_answer(handle, method, args), attempts.remaining())
+            if handle is None:
+                # The first lookup is answered from Ray's cache as a rule (20 µs); others may wait for the GCS.
+                handle = _found[name] = await asyncio.to_thread(find, name) if has_failed else find(name)
+            return await asyncio.wait_for(getattr(handle, method).remote(*args), attempts.remaining())
         except (asyncio.TimeoutError, TimeoutError) as error:
             raise TimeoutError(f"{method!r} was not answered within {timeout} s") from error
         except Exception as error:
             await asyncio.sleep(attempts.pause_after(error))
-
-
-async def _answer(handle: Handle, method: str, args: tuple[Any, ...]) -> Any:
-    return await getattr(handle, method).remote(*args)
-
-
-async def ask(name: str, method: str, *args: Any, timeout: float) -> Any:
-    """`call_async` to a part by its name: what the actors have injected, so that their tests need no Ray."""
-    return await call_async(_Lookup(name), method, *args, timeout=timeout)
-
-
-class _Lookup:
-    """Finds an actor for one call: first as it was found before, which spares a seventh of a request's cost."""
-
-    _known: ClassVar[dict[str, Handle]] = {}
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._has_failed = False
-
-    def __call__(self) -> Handle:
-        known = None if self._has_failed else self._known.get(self._name)
-        self._has_failed = True  # when it is asked again, the call has failed
-        if known is None:
-            self._known.pop(self._name, None)
-            known = self._known[self._name] = find(self._name)
-        return known
+            has_failed = True
+            handle = None
+            _found.pop(name, None)
 
 
 # ---- making what is missing ---------------------------------------------------------------------------------------
 
 
-def ensure_name_server(
-    namespace: str,
-    managers: int = DEFAULT_MANAGERS,
-    *,
-    actor_class: type | None = None,
-    timeout: float = ENSURE_TIMEOUT_SECONDS,
-) -> Handle:
+def ensure_name_server(namespace: str, managers: int = DEFAULT_MANAGERS, *, actor_class: type | None = None) -> Handle:
     """The namespace's name server, made where it is missing; raises VersionMismatch where it is of another version."""
     check_namespace(namespace)
     name = name_server_name(namespace)
@@ -189,52 +165,38 @@ def ensure_name_server(
             # Whoever comes too late has made a secret for nothing: Ray drops the arguments.
             return create(name, actor_class or NameServer, (namespace, Authority.generate(), managers), head_node_id())
 
-    return _checked(name, get_or_create, timeout)
+    return _checked(name, get_or_create)
 
 
 def ensure_managers(
-    namespace: str,
-    managers: int = DEFAULT_MANAGERS,
-    *,
-    actor_class: type | None = None,
-    timeout: float = ENSURE_TIMEOUT_SECONDS,
+    namespace: str, managers: int = DEFAULT_MANAGERS, *, actor_class: type | None = None
 ) -> list[Handle]:
     """All channel managers of a namespace, made where they are missing."""
-    making = [_maker(namespace, slot, managers, actor_class, timeout) for slot in range(managers)]
+    names = [manager_name(namespace, slot) for slot in range(managers)]
+    making = [
+        partial(_get_or_have_made, namespace, managers, name, "create_manager", slot, actor_class)
+        for slot, name in enumerate(names)
+    ]
     for get_or_create in making:
         get_or_create()  # all start before the first is waited for
-    names = [manager_name(namespace, slot) for slot in range(managers)]
-    return [_checked(name, get_or_create, timeout) for name, get_or_create in zip(names, making, strict=True)]
+    return [_checked(name, get_or_create) for name, get_or_create in zip(names, making, strict=True)]
 
 
 def ensure_concentrator(
-    namespace: str,
-    ray_node_id: str,
-    managers: int = DEFAULT_MANAGERS,
-    *,
-    actor_class: type | None = None,
-    timeout: float = ENSURE_TIMEOUT_SECONDS,
+    namespace: str, ray_node_id: str, managers: int = DEFAULT_MANAGERS, *, actor_class: type | None = None
 ) -> Handle:
     """The concentrator of a node, made where it is missing; it may not be `ready()` yet."""
     name = concentrator_name(namespace, node_number(ray_node_id))
-    arguments = (ray_node_id, actor_class)
-    make = partial(_get_or_have_made, namespace, managers, name, "create_concentrator", arguments, timeout)
-    return _checked(name, make, timeout)
+    make = partial(_get_or_have_made, namespace, managers, name, "create_concentrator", ray_node_id, actor_class)
+    return _checked(name, make)
 
 
-def _maker(namespace: str, slot: int, managers: int, actor_class: type | None, timeout: float) -> Callable[[], Handle]:
-    name = manager_name(namespace, slot)
-    return partial(_get_or_have_made, namespace, managers, name, "create_manager", (slot, actor_class), timeout)
-
-
-def _get_or_have_made(
-    namespace: str, managers: int, name: str, method: str, arguments: tuple[Any, ...], timeout: float
-) -> Handle:
+def _get_or_have_made(namespace: str, managers: int, name: str, method: str, *arguments: Any) -> Handle:
     try:
         return find(name)
     except LookupError:
-        server = ensure_name_server(namespace, managers, timeout=timeout)
-        call(lambda: server, method, *arguments, timeout=timeout)
+        server = ensure_name_server(namespace, managers)
+        call(lambda: server, method, *arguments, timeout=ENSURE_TIMEOUT_SECONDS)
         return find(name)
 
 
@@ -270,8 +232,8 @@ def head_node_id() -> str | None:
     return None
 
 
-def _checked(name: str, get_or_create: Callable[[], Handle], timeout: float) -> Handle:
-    theirs = call(get_or_create, "wire_version", timeout=timeout)
+def _checked(name: str, get_or_create: Callable[[], Handle]) -> Handle:
+    theirs = call(get_or_create, "wire_version", timeout=ENSURE_TIMEOUT_SECONDS)
     if theirs != WIRE_VERSION:
         raise VersionMismatch(
             f"{name!r} speaks wire version {theirs}, this process {WIRE_VERSION}: install one version of echannel_ray "

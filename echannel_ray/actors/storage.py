@@ -22,9 +22,7 @@ SOCKET_NAME = "concentrator"
 
 
 class Storage:
-    """The log host and the gateway of one concentrator. Its methods wait, so they are for threads other than its
-    loop.
-    """
+    """The log host and the gateway of one concentrator. Its methods wait: they are not for the loop's thread."""
 
     def __init__(self, namespace: str, node: int) -> None:
         self._namespace = namespace
@@ -81,9 +79,7 @@ class Storage:
         log_host.close()
 
     def ask_gateway(self, request: GatewayRequest) -> str | None:
-        """Have the gateway of this node (its endpoint; one with other rights or another address takes its place), or
-        another token of it, or end one.
-        """
+        """Do what a session asks of the gateway of this node, which is made for that where there is none."""
         from echannel_ray.actors.gateways import GatewayOfNode
 
         log_host = self.log_host()

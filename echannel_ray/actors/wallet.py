@@ -16,7 +16,7 @@ from echannel_ray.transport.security import Credentials
 logger = logging.getLogger(__name__)
 
 # Files have to be seen twice before they count: what was mounted is in use after two of these.
-_LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.5
 
 
 class Wallet:
@@ -31,7 +31,6 @@ class Wallet:
         self._changed = changed
         directory = mounted_directory()
         self._mounted = None if directory is None else MountedCredentials(directory)
-        self._look_at = 0.0
         self._renew_at = datetime.max.replace(tzinfo=timezone.utc)
         self.current: Credentials | None = None
         self.failures = 0  # files that took the place of good ones, and were no good
@@ -51,17 +50,15 @@ class Wallet:
         self._use(dataclasses.replace(self.current, revoked=revoked))
         return before.get(self._node) != dict(revoked).get(self._node)
 
-    async def look(self, now: float) -> None:
+    async def look(self) -> None:
         """Every now and then: are there other files, or is it time for another certificate?"""
         if self._mounted is not None:
-            if now >= self._look_at:
-                self._look_at = now + _LOOK_SECONDS
-                await self._look_at_files(self._mounted)
+            await self._look_at_files(self._mounted)
         elif datetime.now(timezone.utc) > self._renew_at:
             await self.renew()
 
     async def renew(self) -> None:
-        """Get another certificate from the name server."""
+        """Get a certificate, or another one, from the name server."""
         self.take(await self._ask_for_others())
 
     async def _look_at_files(self, mounted: MountedCredentials) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from echannel_ray.core.messages import Definition, LookUpChannel
 from echannel_ray.endpoint.definitions import open_channel
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.endpoint.record_codec import RecordEncoder
 from echannel_ray.options import Packing, Retention, as_dict
 from echannel_ray.records import known
 from echannel_ray.records.writer import format_of
 from echannel_ray.schemas import types
-
-if TYPE_CHECKING:
-    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 
 def open_typed(
@@ -56,7 +54,5 @@ def encoder_of(
     validate: bool = False,
     output: dict[str, Any] | None = None,
 ) -> RecordEncoder | None:
-    """What makes records of events of this type; None: the channel is untyped. `output` is the type of a derived
-    channel that has one of its own.
-    """
+    """What makes records of such events; None: the channel is untyped. `output`: a derived channel's own type."""
     return RecordEncoder(endpoint, definition, event_type, validate, output) if definition.type_schema else None

@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from echannel_ray import errors
 from echannel_ray.client.channels import retains
@@ -25,13 +25,11 @@ from echannel_ray.derived.shipments import identity_of_other, ship
 from echannel_ray.endpoint.calls import Nobody
 from echannel_ray.endpoint.crew import Job, Waiter
 from echannel_ray.endpoint.deadlines import deadline_of, seconds_left
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.endpoint.record_codec import RecordReader
 from echannel_ray.logs.positions import Position
 from echannel_ray.modulation.fingerprint import identity_of
 from echannel_ray.retained.log_reader import LogReader
-
-if TYPE_CHECKING:
-    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 AS_MUCH_AS_CAN_BE: Final = (TimeoutError, errors.EChannelError)
 TIERS_OF_MODULATORS: Final = ("isolated", "inline")
@@ -156,9 +154,7 @@ class Consumption:
     # ---- another handler version ----
 
     def reset(self, modulator: Any, demodulator: Any, tier: str | None, timeout: float | None) -> None:
-        """Replace the handler version, at one point of each producer's order; when this fails, the old handler version
-        stays.
-        """
+        """Replace the handler version, at one point of each producer's order; the old one stays where this fails."""
         inbox = self.inbox
         if inbox.supply.reads_logs:
             raise errors.ModulatorRefused(
@@ -187,9 +183,7 @@ class Consumption:
             self.entered(membership)
 
     def _take_back(self) -> None:
-        """Have the handler version that was there before a `reset`, whatever becomes of that: by a later one of its
-        own.
-        """
+        """Go back, by a later handler version, to what was there before a `reset`, whatever becomes of that."""
         self._last_version += 1
         self.inbox.add_version(self._last_version, self._eager_handler.demodulator)
         self.inbox.use_version(self._last_version)

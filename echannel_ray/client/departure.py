@@ -12,15 +12,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from echannel_ray import errors
 from echannel_ray.client.consumption import AS_MUCH_AS_CAN_BE, end_all
 from echannel_ray.endpoint.deadlines import seconds_left
-
-if TYPE_CHECKING:
-    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
-    from echannel_ray.producers.publisher import Publisher
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
+from echannel_ray.producers.publisher import Publisher
 
 logger = logging.getLogger(__name__)
 

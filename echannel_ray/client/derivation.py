@@ -6,12 +6,9 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from echannel_ray.core.messages import REPLAY, Definition, Derive, Derived, Release, Shipment
-
-if TYPE_CHECKING:
-    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 
 def derive(endpoint: ProcessEndpoint, definition: Definition, parent: str, shipment: Shipment) -> tuple[Derived, int]:
@@ -34,9 +31,7 @@ def derive(endpoint: ProcessEndpoint, definition: Definition, parent: str, shipm
 
 @contextmanager
 def derived_meanwhile(endpoint: ProcessEndpoint, definition: Definition, *shipments: Shipment) -> Iterator[str]:
-    """The key of what is derived by these one behind another. It is held until the end of this: then by who subscribed
-    to it.
-    """
+    """The key of what is derived by these one behind another, held until the end of this: then by its subscribers."""
     key = ""
     handles: list[int] = []
     try:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from echannel_ray import errors
 from echannel_ray.client.channels import retains
 from echannel_ray.core.messages import Definition, RegisterProducer
+from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.endpoint.record_codec import RecordEncoder
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.options import DEFAULT_WINDOW_BYTES, packing_of
 from echannel_ray.producers.consumer_sink import ConsumerSink
 from echannel_ray.producers.publisher import Publisher
 from echannel_ray.retained.log_sink import LogSink
-
-if TYPE_CHECKING:
-    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 
 def produce(
@@ -31,9 +29,7 @@ def produce(
     services: Mapping[Any, Any] | None = None,
     delegate: Callable[[str], Any] | None = None,
 ) -> Publisher:
-    """A producer of the channel, or of what is derived from it by this key. What is published to a channel that retains
-    goes into its log.
-    """
+    """A producer of the channel (into its log, where it retains), or of what is derived from it by this key."""
     to_consumers = partial(ConsumerSink, admission=admission, services=services, delegate=delegate)
     publisher = Publisher(
         endpoint,

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import typing_extensions
@@ -16,9 +17,9 @@ from echannel_ray.core.messages import Definition, LogAddress
 from echannel_ray.endpoint.definitions import keep_definition, open_channel
 from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 from echannel_ray.endpoint.record_codec import Encoded, RecordEncoder, open_more
+from echannel_ray.gateway.commands import ChannelInfo
 from echannel_ray.gateway.event_encoder import EventEncoder, entries_of, plainly_encoded
 from echannel_ray.gateway.feeds import DerivedChannel, Feed, Feeds
-from echannel_ray.gateway.infos import ChannelInfo, EventChannelInfo
 from echannel_ray.ids import check_channel_name
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter, record_of_channel, schema_of_channel
 from echannel_ray.logs.entries import Chosen, Committed, Entry, Missing, NewEntry, WriteAttempt
@@ -62,36 +63,30 @@ class _Opened:
     def __init__(self, endpoint: ProcessEndpoint, definition: Definition) -> None:
         self.definition = definition
         self.logs = _KnownLogs(endpoint, definition.channel, definition.incarnation)
-        self._schema: pa.Schema | None = None
-        self._is_schema_known = False
         self.publisher: Publisher | None = None
         self.records: EventEncoder | None = None  # of events one by one
         self._writers: dict[bytes, ColumnWriter] = {}  # by the schemas that came
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema | None:
         """Of record batches; it is looked at when there are some, since not every type has columns."""
-        if not self._is_schema_known:
-            self.schema = schema_of_channel(self.definition)
-        return self._schema
-
-    @schema.setter
-    def schema(self, schema: pa.Schema | None) -> None:
-        self._schema, self._is_schema_known = schema, True
+        return schema_of_channel(self.definition)
 
     def revised(self, definition: Definition) -> None:
         """Take in a definition to which formats or fields were added."""
         self.definition = definition
-        self._is_schema_known = False
+        vars(self).pop("schema", None)  # it is looked at again
 
     def fitted(self, schema: pa.Schema) -> pa.Schema:
         """The schema without its "may be null" where the channel's fields may not be: that is a matter of each row."""
+        import pyarrow as pa  # not above: only who has a schema needs it
+
         type_schema = self.definition.type_schema
         if type_schema is None:
             return schema
         record = types.record_of(type_schema)
         certain = {field.name for field in record.fields if not isinstance(field.type, schemas.Optional)}
-        return pyarrow().schema([field.remove_metadata() if field.name in certain else field for field in schema])
+        return pa.schema([field.remove_metadata() if field.name in certain else field for field in schema])
 
     def writer(self, schema: pa.Schema) -> ColumnWriter:
         """What makes entries of batches with this schema; `TypeMismatch` where these are no records of the channel."""
@@ -120,9 +115,7 @@ class GatewayBackend:
         hosted_log: Callable[[str], HostedLog],
         connect: Callable[[ProcessEndpoint], Connection],
     ) -> None:
-        """`hosted_log` opens the log that a channel has at this node, `connect` gives another link to its
-        concentrator.
-        """
+        """`hosted_log` opens a channel's log at this node, `connect` gives another link to its concentrator."""
         self._endpoint = endpoint
         self._hosted_log = hosted_log
         self._feeds = Feeds(endpoint.namespace, endpoint.node, connect)
@@ -137,19 +130,15 @@ class GatewayBackend:
         """Open a channel. With a schema it is made where there is none, typed by it and with that retention; one that
         is there has to go with the schema (`TypeMismatch`). Without one it has to be there (`LookupError`).
         """
-        there = look_up(self._endpoint, name)
-        if there is None and schema is None:
-            raise _missing(name)
-        if there is not None:
-            opened = self._take(there)
-            if schema is not None and there.type_schema is not None:
-                schema = opened.fitted(schema)
+        definition = look_up(self._endpoint, name)
         # An untyped channel takes records of any type.
-        declares = schema is not None and (there is None or there.type_schema is not None)
-        definition = there
+        declares = schema is not None and (definition is None or definition.type_schema is not None)
         if schema is not None:
+            if definition is not None:
+                schema = self._take(definition).fitted(schema)
             definition = open_typed(self._endpoint, name, schema, retain=retention_from(retain), declares=declares)
-        assert definition is not None
+        if definition is None:
+            raise _missing(name)
         opened = self._known(definition)
         if declares:
             types.check_producer(name, definition.type_schema, schema)
@@ -248,13 +237,9 @@ class GatewayBackend:
         """Forget what was staged for a write, and refuse what still comes; nothing where it was committed (False)."""
         return self._hosted_log(name).store.abort(write, time.time())
 
-    def is_committed(self, name: str, write: str) -> bool:
-        """Whether this write was committed."""
-        return self._hosted_log(name).store.outcome(write) == "committed"
-
-    def is_aborted(self, name: str, write: str) -> bool:
-        """Whether this write was aborted, or its lease has ended: then it needs another name."""
-        return self._hosted_log(name).store.outcome(write) == "aborted"
+    def outcome(self, name: str, write: str) -> str | None:
+        """What became of a write, "committed" or "aborted" (by the end of its lease, too); None: nothing yet."""
+        return self._hosted_log(name).store.outcome(write)
 
     def staged_bytes(self, name: str) -> int:
         """How many bytes wait for a commit."""
@@ -319,9 +304,9 @@ class GatewayBackend:
 
     # ---- events ----
 
-    def open(self, name: str, fields: Mapping[str, str] | None) -> EventChannelInfo:
-        """A channel; with fields it is made where there is none, with these (or untyped, where there are none).
-        `LookupError` where there is no such channel, `TypeMismatch` where it is another one.
+    def open(self, name: str, fields: Mapping[str, str] | None) -> dict[str, Any]:
+        """What clients are told of a channel. With fields it is made where there is none, with these (or untyped,
+        where there are none). `LookupError` where there is no such channel, `TypeMismatch` where it is another one.
         """
         check_channel_name(name)
         if fields is None:
@@ -329,12 +314,10 @@ class GatewayBackend:
         else:
             declared = types.described(record_named(fields)) if fields else None
             definition = self._known(open_channel(self._endpoint, name, declared=declared)).definition
-        return EventChannelInfo(name, fields_of(definition), retains(definition))
+        return {"channel": name, "fields": fields_of(definition), "is_retained": retains(definition)}
 
     def publish_events(self, name: str, events: Sequence[Any]) -> None:
-        """Publish plain data; waits while there is no room. `NotSerialisable` where one is no event of the channel:
-        those before it are published.
-        """
+        """Publish plain data; waits for room. All are looked at first: `NotSerialisable` where one is no event here."""
         opened = self._found(name)
         encoded = self._encode(opened, events)  # all of them before the first is published
         if retains(opened.definition):
@@ -355,9 +338,7 @@ class GatewayBackend:
     def subscribe(
         self, name: str, derived: DerivedChannel | None, group: str | None, start: str | None, wake: Callable[[], None]
     ) -> Feed:
-        """Consume a channel, or what is derived from it. `wake` is called, by any thread, when there is something to
-        take; it does not wait.
-        """
+        """Consume a channel, or what is derived from it. `wake`, for any thread, says when there is some to take."""
         return self._feeds.subscribe(self._found(name).definition, derived, group, start, wake)
 
     def derive(
@@ -375,10 +356,3 @@ class GatewayBackend:
 
 def _missing(name: str) -> LookupError:
     return LookupError(f"there is no channel {name!r}: create it with a type, or write to it first")
-
-
-def pyarrow() -> Any:
-    """Imported by the first gateway: a concentrator without one does without it."""
-    import pyarrow as pa
-
-    return pa

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -12,8 +11,8 @@ from echannel_ray import errors
 from echannel_ray.gateway import commands
 from echannel_ray.gateway.address import Endpoint
 from echannel_ray.gateway.client_connection import ClientConnection
+from echannel_ray.gateway.commands import ChannelInfo
 from echannel_ray.gateway.flight import flight
-from echannel_ray.gateway.infos import ChannelInfo
 from echannel_ray.gateway.outgoing_batches import OutgoingBatches
 from echannel_ray.gateway.patience import Patience
 from echannel_ray.logs.entries import Chosen, Committed, WriteAttempt
@@ -34,20 +33,14 @@ class GatewayClient:
     """
 
     def __init__(self, endpoint: str | Endpoint, patience_seconds: float = 30.0) -> None:
-        self._connection = ClientConnection(endpoint if isinstance(endpoint, Endpoint) else Endpoint.parse(endpoint))
+        self.endpoint = endpoint if isinstance(endpoint, Endpoint) else Endpoint.parse(endpoint)
+        self._connection = ClientConnection(self.endpoint)
         self._patience_seconds = patience_seconds
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """The gateway's endpoint, where this client is connected to."""
-        return self._connection.endpoint
 
     def __enter__(self) -> GatewayClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -78,9 +71,7 @@ class GatewayClient:
     def stage(
         self, name: str, place: WriteAttempt, batches: Iterable[pa.RecordBatch], max_batch_bytes: int = _MAX_BATCH_BYTES
     ) -> int:
-        """Keep rows at the gateway until they are committed; how many entries they are, for `Chosen`. When this has
-        returned, all of them are safe.
-        """
+        """Keep rows at the gateway, safely when this returns, until a commit: how many entries, for `Chosen`."""
         outgoing = OutgoingBatches(batches, max_batch_bytes)
         patience = Patience(self._patience_seconds)
         self._put_all(outgoing, lambda first: commands.Stage(name, place, first), patience)

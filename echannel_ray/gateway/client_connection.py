@@ -1,18 +1,25 @@
-"""A client's connection to its gateway, and what its failures mean."""
+"""A client's connection to its gateway, what its failures mean, and how it gets across forks.
+
+gRPC, which carries Flight, does not survive a fork: the child has its state without its threads, and hangs. It does
+where nothing of it is in use at that moment. So before a fork all connections of this process are put down; the next
+call on either side makes another. A child that was forked in the middle of a call can't call gateways, and is told so.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-from typing_extensions import override
 
 from echannel_ray import errors
 from echannel_ray.gateway import failures
 from echannel_ray.gateway.address import Endpoint
 from echannel_ray.gateway.flight import flight
-from echannel_ray.gateway.fork_safety import ForkSafeClient
 
 _OPTIONS: Final = [
     # A gateway that is restarted is back within seconds.
@@ -22,6 +29,14 @@ _OPTIONS: Final = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 ]
+# gRPC ends its threads some milliseconds after its last client, and does not say when.
+_GRPC_THREADS: Final = ("event_engine", "grpc_", "lifeguard", "timer_manager")
+_MAX_WAIT_SECONDS: Final = 0.5
+
+_lock = threading.Lock()
+_connections: weakref.WeakSet[ClientConnection] = weakref.WeakSet()
+_is_grpc_used = False  # since the last fork
+_is_spoiled = False
 
 
 class FlightCaller(NamedTuple):
@@ -31,23 +46,53 @@ class FlightCaller(NamedTuple):
     options: Any
 
 
-class ClientConnection(ForkSafeClient):
-    """The connection of one client to its gateway; any thread may use it."""
+class ClientConnection:
+    """The connection of one client to its gateway, made when it is needed; any thread may use it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        super().__init__()
         self.endpoint = endpoint
+        self._caller: FlightCaller | None = None
+        self._calls = 0  # in progress
+        self._is_closed = False
+        with _lock:
+            _connections.add(self)
 
     @contextmanager
     def call(self) -> Iterator[FlightCaller]:
-        """Make a call within: its errors become ours."""
-        with self.in_use() as caller:
-            try:
-                yield caller
-            except flight().FlightError as error:
-                raise self._as_ours(error) from None
+        """Make a call within: its errors become ours. `Closed` where there can be none."""
+        caller = self._begin()
+        try:
+            yield caller
+        except flight().FlightError as error:
+            raise self._as_ours(error) from None
+        finally:
+            del caller
+            with _lock:
+                self._calls -= 1
 
-    @override
+    def _begin(self) -> FlightCaller:
+        global _is_grpc_used
+        with _lock:
+            if self._is_closed:
+                raise errors.Closed("this client was closed: make another", what="gateway client")
+            if _is_spoiled:
+                raise errors.Closed(
+                    "this process was forked from one that was calling a gateway at that moment, and can't call one "
+                    'itself: start it with the method "spawn", or fork between the calls',
+                    what="gateway client",
+                )
+            if self._caller is None:
+                _is_grpc_used = True
+                self._caller = self._make()
+            self._calls += 1
+            return self._caller
+
+    def close(self) -> None:
+        """End the connection: calls in progress go on, and there will be no others."""
+        with _lock:
+            self._is_closed = True
+            self._caller = None
+
     def _make(self) -> FlightCaller:
         endpoint = self.endpoint
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
@@ -82,3 +127,39 @@ class ClientConnection(ForkSafeClient):
             f"and has a gateway with this endpoint, then call again ({error!s:.300})",
             gateway=where,
         )
+
+
+def _before_fork() -> None:
+    """Put all connections down."""
+    global _is_grpc_used
+    _lock.acquire()
+    for connection in _connections:
+        if not connection._calls:
+            connection._caller = None
+    if _is_grpc_used and not any(connection._calls for connection in _connections):
+        _wait_for_grpc()
+        _is_grpc_used = False
+
+
+def _in_child() -> None:
+    """Let calls go on in the child of a fork, if that is possible."""
+    global _is_spoiled
+    _is_spoiled = _is_spoiled or any(connection._calls for connection in _connections)
+    _lock.release()
+
+
+def _wait_for_grpc() -> None:
+    deadline = time.monotonic() + _MAX_WAIT_SECONDS
+    while time.monotonic() < deadline and any(name.startswith(_GRPC_THREADS) for name in _thread_names()):
+        time.sleep(0.001)
+
+
+def _thread_names() -> Iterator[str]:
+    for path in Path("/proc/self/task").iterdir():
+        try:
+            yield (path / "comm").read_text()
+        except OSError:  # it has ended
+            pass
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_lock.release, after_in_child=_in_child)

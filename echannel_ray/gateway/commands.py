@@ -4,13 +4,17 @@ body of the one action that there is. Anything else is refused before it is look
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from typing_extensions import override
 
 from echannel_ray.gateway.rights import Right
 from echannel_ray.logs.entries import Chosen, WriteAttempt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ACTION: Final = "echannel"
 MAX_COMMAND_BYTES: Final = 4 << 20  # a commit of 100,000 partitions
@@ -62,8 +66,19 @@ class Open(_Command, frozen=True, tag="open"):
         return ("publish", "subscribe") if self.schema is None else ("publish",)
 
 
+@dataclass(frozen=True)
+class ChannelInfo:
+    """What clients are told of a channel."""
+
+    name: str
+    schema: pa.Schema | None  # None: it is untyped
+    is_retained: bool
+    is_on_disk: bool
+    log: str = ""  # of the gateway's own node, where what is published here goes
+
+
 class Opened(msgspec.Struct, frozen=True):
-    """A channel, as `ChannelInfo` has it."""
+    """A `ChannelInfo` as it travels."""
 
     name: str
     schema: bytes | None

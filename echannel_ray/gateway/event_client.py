@@ -12,7 +12,6 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final
 
 import msgspec
@@ -59,11 +58,11 @@ class EventSubscription:
     is handled when it was handed out: what a member of a group has not handed out when it ends goes to another one.
     """
 
-    def __init__(self, client: EventClient, number: int, is_member: bool) -> None:
+    def __init__(self, client: EventClient, number: int, queue: deque[Any], is_member: bool) -> None:
         self._client = client
         self._number = number
         self._is_member = is_member
-        self._frames: deque[tuple[frames.EventsFrame | frames.GapFrame | Exception | None, int]] = deque()
+        self._frames: deque[tuple[frames.EventsFrame | frames.GapFrame | Exception | None, int]] = queue
         self._ready: deque[EventMessage | EventGap] = deque()
         self._frame_bytes = 0  # of the frame that `_ready` came in
         # Since the gateway was told:
@@ -74,9 +73,7 @@ class EventSubscription:
     def __enter__(self) -> EventSubscription:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __iter__(self) -> EventSubscription:
@@ -120,8 +117,9 @@ class EventSubscription:
         """
         if not self._is_over:
             handled = self._handled if self._is_member else 0
+            credit = frames.CreditFrame(self._number, self._taken_bytes, handled)
             with contextlib.suppress(errors.EChannelError):
-                self._client._send(frames.CreditFrame(self._number, self._taken_bytes, handled))
+                self._client._write(frames.frame(credit))
             self._taken_bytes = self._handled = 0
 
     def _tell_last(self) -> None:
@@ -164,9 +162,7 @@ class EventClient:
     def __enter__(self) -> EventClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -237,8 +233,7 @@ class EventClient:
         """
         source = channel if where is None else self.derive(channel, where, params)
         number = self._begin(lambda number: frames.SubscribeFrame(number, source, _WINDOW_BYTES, group, start), True)
-        subscription = EventSubscription(self, number, group is not None)
-        subscription._frames = self._subscriptions[number]
+        subscription = EventSubscription(self, number, self._subscriptions[number], group is not None)
         try:
             self._finish(number)
         except BaseException:
@@ -297,9 +292,6 @@ class EventClient:
     def _check(self) -> None:
         if self._lost is not None:
             raise self._lost
-
-    def _send(self, message: frames.FromClient) -> None:
-        self._write(frames.frame(message))
 
     def _write(self, frame: bytes) -> None:
         try:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
@@ -26,7 +26,7 @@ from echannel_ray.gateway.event_tls import Wire
 from echannel_ray.gateway.tokens import Token
 
 if TYPE_CHECKING:
-    from echannel_ray.gateway.backend import GatewayBackend
+    from echannel_ray.gateway.event_server import EventServer
     from echannel_ray.gateway.feeds import Feed
 
 logger = logging.getLogger(__name__)
@@ -37,30 +37,14 @@ _MAX_ANSWERS: Final = 256
 _CLOSING_SECONDS: Final = 0.5  # for the last words
 
 
-class Gatekeeper(Protocol):
-    """What a connection asks of its server."""
-
-    namespace: str
-    backend: GatewayBackend
-
-    def greet(self, connection: EventConnection, hello: frames.HelloFrame) -> Token:
-        """The token of a client that is let in by its hello; raises where it is not."""
-
-    def count(self, **more: int) -> None:
-        """Add to the counters."""
-
-    def refused(self, error: BaseException) -> None:
-        """Count an error that was answered."""
-
-
 class EventConnection:
     """One client of the port for events, from its handshake to its end."""
 
-    def __init__(self, wire: Wire, peer: str, gate: Gatekeeper) -> None:
+    def __init__(self, wire: Wire, peer: str, server: EventServer) -> None:
         self.peer = peer
         self.token: Token | None = None
         self._wire = wire
-        self._gate = gate
+        self._server = server
         self._ending = threading.Event()
         self._end_by = 0.0
         # What the reader has for the worker: guarded by the condition, as are the bytes of it.
@@ -71,7 +55,9 @@ class EventConnection:
         self._answers: deque[bytes] = deque()
         self._over: deque[Feed] = deque()  # feeds that have ended
         self._wake = threading.Event()
-        self._service: EventService  # when it was let in
+        # When it was let in:
+        self._service: EventService
+        self._max_frame_bytes = 0
         self._worker: threading.Thread | None = None
         self._writer: threading.Thread | None = None
 
@@ -95,13 +81,13 @@ class EventConnection:
                 for body in incoming.feed(data):
                     self._take(body)
         except frames.Malformed as error:
-            self._gate.count(malformed_frames=1)
+            self._server.count(malformed_frames=1)
             self.end(error)
         except errors.EChannelError as error:
             self.end(error)
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             if self.token is None:
-                self._gate.count(ended_before_hello=1)
+                self._server.count(ended_before_hello=1)
             logger.debug("a client of the gateway at %s: %s", self.peer, error)
         except Exception:
             logger.exception("a connection of the gateway failed")
@@ -119,18 +105,18 @@ class EventConnection:
         hello = frames.from_client(bodies[0])
         if not isinstance(hello, frames.HelloFrame):
             raise frames.Malformed(f"the first frame is a hello, and {type(hello).__name__.lower()} came")
-        token = self.token = self._gate.greet(self, hello)
-        self._service = EventService(self._gate.backend, token, self._wake.set)
-        incoming.max_bytes = token.rights.event_bytes + frames.OVERHEAD_BYTES
+        token = self.token = self._server.greet(self, hello)
+        self._service = EventService(self._server.backend, token, self._wake.set)
+        self._max_frame_bytes = incoming.max_bytes = token.rights.event_bytes + frames.OVERHEAD_BYTES
         welcome = frames.WelcomeFrame(
-            frames.VERSION, self._gate.namespace, token.rights.event_bytes, incoming.max_bytes
+            frames.VERSION, self._server.namespace, token.rights.event_bytes, incoming.max_bytes
         )  # fmt: skip
         self._wire.write(frames.frame(welcome))
         return bodies[1:]
 
     def _take(self, body: bytes) -> None:
         message = frames.from_client(body)
-        self._gate.count(frames_in=1, bytes_in=len(body))
+        self._server.count(frames_in=1, bytes_in=len(body))
         match message:
             case frames.HelloFrame():
                 raise frames.Malformed("a second hello came")
@@ -151,21 +137,17 @@ class EventConnection:
 
     def _submit(self, message: frames.RequestFrame, size_bytes: int) -> None:
         """Hand a request to the worker, when there is room for it."""
-        token = self.token
-        assert token is not None
-        most = token.rights.event_bytes + frames.OVERHEAD_BYTES
         with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self._ending.is_set()
-                    or not self._waiting_requests
-                    or (self._waiting_requests < MAX_REQUESTS and self._waiting_bytes + size_bytes <= most)
-                )
-            )
+            self._changed.wait_for(lambda: self._ending.is_set() or self._has_room(size_bytes))
             self._requests.append((message, size_bytes))
             self._waiting_requests += 1
             self._waiting_bytes += size_bytes
             self._changed.notify_all()
+
+    def _has_room(self, size_bytes: int) -> bool:
+        if not self._waiting_requests:
+            return True
+        return self._waiting_requests < MAX_REQUESTS and self._waiting_bytes + size_bytes <= self._max_frame_bytes
 
     def _hold_back(self, events: int, size_bytes: int) -> None:
         """Not to read is what holds a client back that goes beyond its token's rates."""
@@ -173,7 +155,7 @@ class EventConnection:
         assert token is not None
         delay_seconds = token.rates.take(events, size_bytes, time.monotonic())
         if delay_seconds > 0:
-            self._gate.count(held_back=1)
+            self._server.count(held_back=1)
             self._ending.wait(delay_seconds)
 
     # ---- the thread that works ----
@@ -205,7 +187,7 @@ class EventConnection:
                 self._wake.set()
             else:
                 if isinstance(message, frames.PublishFrame):
-                    self._gate.count(events_in=result)
+                    self._server.count(events_in=result)
                 self._answer(frames.AnswerFrame(message.id, result))
         except Exception as error:
             self._answer(self._failure(message, error))
@@ -218,8 +200,8 @@ class EventConnection:
         if not isinstance(error, failures.EXPECTED):
             logger.error("a request at the gateway failed", exc_info=error)
         if isinstance(error, frames.Malformed):
-            self._gate.count(malformed_frames=1)
-        self._gate.refused(error)
+            self._server.count(malformed_frames=1)
+        self._server.refused(error)
         return frames.error_of(error, message.id)
 
     # ---- the thread that writes ----
@@ -257,7 +239,7 @@ class EventConnection:
                 return False  # its feeds may have ended for that: the client is to be told why first
             if frame is not None:
                 self._wire.write(frame)
-                self._gate.count(frames_out=1, bytes_out=len(frame), events_out=outgoing.events - before)
+                self._server.count(frames_out=1, bytes_out=len(frame), events_out=outgoing.events - before)
                 there_was = True
             if outgoing.is_over and self._service.subscriptions.pop(number, None) is not None:
                 self._over.append(outgoing.feed)
@@ -281,7 +263,7 @@ class EventConnection:
         if self._ending.is_set():
             return
         if error is not None:
-            self._gate.refused(error)
+            self._server.refused(error)
             self._answers.append(frames.frame(frames.error_of(error)))
         self._end_by = time.monotonic() + _CLOSING_SECONDS
         self._ending.set()

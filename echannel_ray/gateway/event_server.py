@@ -10,11 +10,9 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from typing_extensions import override
-
 from echannel_ray import errors
 from echannel_ray.gateway import event_frames as frames
-from echannel_ray.gateway.event_connection import EventConnection, Gatekeeper
+from echannel_ray.gateway.event_connection import EventConnection
 from echannel_ray.gateway.event_tls import Wire, server_context
 from echannel_ray.gateway.identity import Identity
 from echannel_ray.gateway.tokens import Token, Tokens
@@ -29,7 +27,7 @@ MAX_STRANGERS: Final = 32  # that have not, yet; the one that takes longest make
 _LOOK_SECONDS: Final = 0.2
 
 
-class EventServer(Gatekeeper):
+class EventServer:
     """The port for events of one gateway, on threads of its own, as many as its connections need."""
 
     def __init__(self, backend: GatewayBackend, namespace: str, tokens: Tokens) -> None:
@@ -89,8 +87,8 @@ class EventServer(Gatekeeper):
 
     # ---- what connections ask ----
 
-    @override
     def greet(self, connection: EventConnection, hello: frames.HelloFrame) -> Token:
+        """The token of a client that is let in by its hello; raises where it is not."""
         if hello.version != frames.VERSION:
             raise errors.VersionMismatch(
                 f"this gateway speaks version {frames.VERSION} of the protocol, and its client {hello.version}: have "
@@ -110,13 +108,13 @@ class EventServer(Gatekeeper):
             self._connections.add(connection)
         return token
 
-    @override
     def count(self, **more: int) -> None:
+        """Add to the counters."""
         with self._lock:
             self._counts.update(more)
 
-    @override
     def refused(self, error: BaseException) -> None:
+        """Count an error that was answered."""
         self._tokens.refused(error)
 
     def stats(self) -> dict[str, int]:

@@ -44,8 +44,7 @@ class EventService:
                     rights.check(message.channel, "publish", "subscribe", "derive")
                 else:
                     rights.check(message.channel, "publish")
-                info = backend.open(message.channel, message.fields)
-                return {"channel": info.channel, "fields": info.fields, "is_retained": info.is_retained}
+                return backend.open(message.channel, message.fields)
             case frames.PublishFrame():
                 return self._publish(message)
             case frames.DrainFrame():

@@ -6,15 +6,14 @@ Not `ssl.SSLSocket`: that may not be read and written by two threads at once.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import ssl
-import tempfile
 import threading
 import time
 from typing import Final
 
 from echannel_ray.gateway.identity import Identity
+from echannel_ray.transport.security import file_in_memory
 
 _READ_BYTES: Final = 64 << 10
 _WRITE_BYTES: Final = 256 << 10  # encrypted at once: more would be there twice
@@ -29,12 +28,8 @@ def server_context(identity: Identity) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
-    # Python takes keys from files only. This one is there for the moment, for this user alone.
-    with tempfile.NamedTemporaryFile(prefix="echannel-") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(identity.key_pem + b"\n" + identity.certificate_pem)
-        file.flush()
-        context.load_cert_chain(file.name)
+    with file_in_memory(identity.key_pem + b"\n" + identity.certificate_pem) as path:
+        context.load_cert_chain(path)
     return context
 
 

@@ -180,10 +180,8 @@ class Feeds:
         reader = UntypedReader() if definition.type_schema is None else Reader(None, record)
         records = RecordReader(endpoint, channel, definition.incarnation, reader)
         place = _place(definition, start)
-        is_derived = derived is not None
-        with _behind(endpoint, definition, derived, place, group) if derived is not None else nullcontext("") as parent:
-            start_at = None if is_derived else place
-            consumption = consume(endpoint, definition, inbox, records, parent=parent, start=start_at)
+        with _behind(endpoint, definition, derived, place, group) as parent:
+            consumption = consume(endpoint, definition, inbox, records, parent=parent, start=place)
         assert isinstance(inbox.driver, PullDriver)
         return Feed(consumption, inbox.driver, told)
 
@@ -232,11 +230,15 @@ def _place(definition: Definition, start: str | None) -> str | Position:
 
 
 def _behind(
-    endpoint: ProcessEndpoint, definition: Definition, derived: DerivedChannel, place: str | Position, group: str | None
+    endpoint: ProcessEndpoint,
+    definition: Definition,
+    derived: DerivedChannel | None,
+    place: str | Position,
+    group: str | None,
 ) -> AbstractContextManager[str]:
-    """The key of what is subscribed to: the program, or from a place on, another one of it behind a replay, which then
-    lives as long as its subscriber.
-    """
+    """The key of what is subscribed to: the program; from a place on, another of it behind its subscriber's replay."""
+    if derived is None:
+        return nullcontext("")
     if place == "new":
         return nullcontext(derived.key)
     return derived_meanwhile(endpoint, definition, replay_from(str(place), group), derived.shipment)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 
 import msgspec
@@ -14,7 +13,6 @@ from typing_extensions import override
 
 # An endpoint is good for as long as the gateway has this identity: revoking it is making another.
 _LIFE = timedelta(days=3650)
-_CLOCK_SKEW = timedelta(days=1)
 _TOKEN_BYTES = 32
 
 
@@ -49,7 +47,8 @@ class Identity(msgspec.Struct, frozen=True):
     @staticmethod
     def generate(hosts: Sequence[str], port: int = 0, events_port: int = 0) -> Identity:
         """A new one, for a gateway that is reached by these names and addresses, and those of this machine."""
-        key_pem, certificate_pem = _certificate(dict.fromkeys([*hosts, *_local_names()]))
+        local = ("localhost", "127.0.0.1", "::1", socket.gethostname())
+        key_pem, certificate_pem = _certificate(dict.fromkeys([*hosts, *local]))
         return Identity(new_token(), key_pem, certificate_pem, port, events_port)
 
     @property
@@ -63,37 +62,14 @@ def new_token() -> str:
     return secrets.token_urlsafe(_TOKEN_BYTES)
 
 
-def _local_names() -> list[str]:
-    return ["localhost", "127.0.0.1", "::1", socket.gethostname()]
-
-
-def _certificate(hosts: Sequence[str] | dict[str, None]) -> tuple[bytes, bytes]:
+def _certificate(hosts: Iterable[str]) -> tuple[bytes, bytes]:
     """A key, and a certificate for these hosts that is its own authority: clients trust it and no other."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
+    from echannel_ray.transport.authority import alternative_names, builder_of, key_pem_of, named, signed
+
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "echannel_ray gateway")])
-    names: list[x509.GeneralName] = []
-    for host in hosts:
-        try:
-            names.append(x509.IPAddress(ipaddress.ip_address(host)))
-        except ValueError:
-            names.append(x509.DNSName(host))
+    name = named("echannel_ray gateway")
     now = datetime.now(timezone.utc)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + _LIFE)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return private, certificate.public_bytes(serialization.Encoding.PEM)
+    builder = builder_of(name, name, key, now + _LIFE, now).add_extension(alternative_names(hosts), critical=False)
+    return key_pem_of(key), signed(builder, key)

@@ -42,8 +42,11 @@ def _make_of(type_: Any) -> Make | None:
             return _of((int, float), lambda value: timedelta(seconds=value))
         case schema.Complex():
             return _of(list, lambda value: complex(*value))
-        case schema.Optional() | schema.List() | schema.Set() | schema.Array():
-            return _of_items(_make_of(type_.item), isinstance(type_, schema.Optional))
+        case schema.Optional():
+            return _make_of(type_.item)
+        case schema.List() | schema.Set() | schema.Array():
+            items = _make_of(type_.item)
+            return items and _of(list, lambda value: [items(each) for each in value])
         case schema.Map():
             values = _make_of(type_.value)
             return values and _of(dict, lambda value: {key: values(each) for key, each in value.items()})
@@ -60,9 +63,3 @@ def _of(kind: type | tuple[type, ...], make: Make) -> Make:
             return value
 
     return made
-
-
-def _of_items(make: Make | None, is_one: bool) -> Make | None:
-    if make is None or is_one:
-        return make
-    return _of(list, lambda value: [make(each) for each in value])

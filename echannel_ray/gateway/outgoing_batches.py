@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from echannel_ray import errors
-from echannel_ray.gateway.pieces import pieces_of
+from echannel_ray.gateway.flight import pieces_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -63,38 +63,34 @@ class Gateway:
         self._host_name = host_name
         self._reached_as = socket.gethostname() if host_name in _ANY_HOST else host_name
         self._namespace = namespace
-        self._identity = identity or Identity.generate([self._reached_as], port, events_port)
+        # What a successor needs; after `start`, with the ports.
+        self.identity = identity or Identity.generate([self._reached_as], port, events_port)
         self._counts = Counts()
         self._tokens = Tokens(remembered, remember)
-        self._tokens.add(Grant(digest_of(self._identity.token), rights), is_remembered=False)
+        self._tokens.add(Grant(digest_of(self.identity.token), rights), is_remembered=False)
         self._service = Service(backend, self._counts)
         self._events = EventServer(backend, namespace, self._tokens)
         self._closing = threading.Event()
         self._stopping: threading.Thread | None = None
 
-    @property
-    def identity(self) -> Identity:
-        """The gateway's identity, which a successor needs; after `start`, with the port."""
-        return self._identity
-
     def start(self) -> Endpoint:
         """Listen; the endpoint is a secret."""
         server = listen(self, self._host_name)
         try:
-            events_port = self._events.start(self._host_name, self._identity.events_port, self._identity)
+            events_port = self._events.start(self._host_name, self.identity.events_port, self.identity)
         except OSError:
             server.shutdown()
             raise
-        self._identity = self._identity.at(server.port, events_port)
+        self.identity = self.identity.at(server.port, events_port)
         # Made in advance: at the exit of the interpreter, where `close` may be called, no threads are made any more. It
         # also keeps the server alive for calls that are left.
         self._stopping = threading.Thread(target=self._stop, args=(server,), name="gateway-close", daemon=True)
         self._stopping.start()
         atexit.register(self.close)
-        return self._endpoint(self._identity.token)
+        return self._endpoint(self.identity.token)
 
     def _endpoint(self, token: str) -> Endpoint:
-        identity = self._identity
+        identity = self.identity
         return Endpoint(
             self._reached_as, identity.port, self._namespace, token, identity.certificate_der, identity.events_port
         )  # fmt: skip
@@ -108,7 +104,7 @@ class Gateway:
 
     def revoke(self, digest: bytes) -> None:
         """End a token that was granted; `LookupError` where there is none."""
-        if digest == digest_of(self._identity.token):
+        if digest == digest_of(self.identity.token):
             raise ValueError(
                 "this token is the gateway's own: `session.gateway()` with other rights puts another gateway in its "
                 "place, with another token, and ends all that this one has granted"
@@ -116,9 +112,7 @@ class Gateway:
         self._tokens.revoke(digest)
 
     def close(self, grace_seconds: float = 5.0) -> None:
-        """Stop listening; calls end at their next batch. One that waits in the backend is waited for no longer than
-        this, and ends with whatever it waits for.
-        """
+        """Stop listening; calls end at their next batch. One that waits in the backend is left behind after this."""
         self._closing.set()
         atexit.unregister(self.close)
         self._events.close()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from echannel_ray import errors
 from echannel_ray.gateway import commands
+from echannel_ray.gateway.commands import ChannelInfo
 from echannel_ray.gateway.counts import Counts
-from echannel_ray.gateway.infos import ChannelInfo
-from echannel_ray.gateway.pieces import pieces_of
+from echannel_ray.gateway.flight import pieces_of
 from echannel_ray.logs.files import Files
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Flight reads a batch whole before it can be looked at. What is larger is refused then, since it would be kept.
 MAX_BATCH_BYTES: Final = 64 << 20
-# A client waits with this many batches at most (`sending.MAX_UNACKNOWLEDGED`), so it has to be well below that.
+# A client waits with so many batches at most (`outgoing_batches.MAX_UNACKNOWLEDGED`): this has to be well below that.
 ACKNOWLEDGE_EVERY: Final = 4
 _READ_BYTES: Final = 1 << 20
 
@@ -100,9 +100,9 @@ class Service:
             case commands.Abort():
                 return backend.abort(name, command.write)
             case commands.IsCommitted():
-                return backend.is_committed(name, command.write)
+                return backend.outcome(name, command.write) == "committed"
             case commands.IsAborted():
-                return backend.is_aborted(name, command.write)
+                return backend.outcome(name, command.write) == "aborted"
             case commands.StagedBytes():
                 return backend.staged_bytes(name)
             case commands.Offsets():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse  # not typer, which takes 20 MB: this process is one more in each pod
 import sys
 
-from echannel_ray.pod.command_refusal import CommandRefused
+from echannel_ray.pod.settings import CommandRefused
 from echannel_ray.pod.start_command import drain, start
 
 

@@ -59,19 +59,9 @@ class GatewayPlan(BaseModel):
 
     def open(self, session: Session) -> None:
         """Open the gateway, and write down what its clients need."""
+        asked = self.model_dump(exclude={"reached_as", "endpoint_file"})
         # A pod is reached by the name of a Service, which is no address that it could listen on.
-        endpoint = session.gateway(
-            "0.0.0.0",
-            self.port,
-            self.publish,
-            self.subscribe,
-            self.derive,
-            files=(),
-            max_events_per_second=self.max_events_per_second,
-            max_bytes_per_second=self.max_bytes_per_second,
-            max_event_bytes=self.max_event_bytes,
-            events_port=self.events_port,
-        )
+        endpoint = session.gateway("0.0.0.0", files=(), **asked)
         _write_privately(self.endpoint_file, str(replace(endpoint, host=self.reached_as)))
 
 
@@ -144,14 +134,11 @@ def _sentence(error: OSError | ValidationError) -> str:
 
 def main() -> int:
     """The entry point of the RayJob: `python -m echannel_ray.pod.bootstrap FILE`."""
-    match sys.argv[1:]:
-        case [file]:
-            pass
-        case _:
-            print("usage: python -m echannel_ray.pod.bootstrap FILE", file=sys.stderr)
-            return 2
+    if len(sys.argv) != 2:
+        print("usage: python -m echannel_ray.pod.bootstrap FILE", file=sys.stderr)
+        return 2
     try:
-        plan = bootstrap(Path(file))
+        plan = bootstrap(Path(sys.argv[1]))
     except ValueError as error:
         print(f"echannel: {error}", file=sys.stderr)
         return 2

@@ -14,20 +14,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from echannel_ray.pod import processes
-from echannel_ray.pod.command_refusal import CommandRefused
+from echannel_ray.pod.settings import CommandRefused
 
 COMMAND_VARIABLE: Final = "KUBERAY_GEN_RAY_START_CMD"
-SIGNALS: Final = frozenset(
-    {
-        signal.SIGCHLD,
-        signal.SIGTERM,
-        signal.SIGINT,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-    }
-)
+SIGNALS: Final = (
+    signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
+)  # fmt: skip
 _SHELL: Final = ("/bin/bash", "-c", "--")
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _LEFTOVERS_SECONDS: Final = 5.0

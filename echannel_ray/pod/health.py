@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from echannel_ray.pod import ray_node
-from echannel_ray.pod.doors import doors, part_of
 from echannel_ray.pod.pod_drain import PodDrain
-from echannel_ray.transport.door import Unanswered, ask
+from echannel_ray.transport.door import Unanswered, ask, doors, part_of
 
 _CACHED_SECONDS: Final = 1.0
 # Longer than a part waits for the others that it asks.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, repeat
 from typing import Final
 
-from echannel_ray.pod.doors import doors, part_of
-from echannel_ray.transport.door import Unanswered, ask
+from echannel_ray.transport.door import Unanswered, ask, doors, part_of
 
 _CONCENTRATOR: Final = "concentrator-"  # how their names go on behind the namespace's
 _AGAIN_SECONDS: Final = 0.1
@@ -38,11 +38,7 @@ class PodDrain:
         if not found:
             return []
         with ThreadPoolExecutor(len(found)) as pool:
-            return [
-                problem
-                for problems in pool.map(lambda door: self._drain_at(door, deadline), found)
-                for problem in problems
-            ]
+            return [*chain.from_iterable(pool.map(self._drain_at, found, repeat(deadline)))]
 
     def _drain_at(self, door: str, deadline: float) -> list[str]:
         name = part_of(door)

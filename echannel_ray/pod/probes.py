@@ -5,34 +5,28 @@ from __future__ import annotations
 import json
 import os
 import threading
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from typing_extensions import override
 
-from echannel_ray.pod.command_refusal import CommandRefused
 from echannel_ray.pod.health import Health
-from echannel_ray.pod.settings import PORT_VARIABLE
+from echannel_ray.pod.settings import PORT_VARIABLE, CommandRefused
 
 
 class Probes:
     """The server for the probes of one pod, on threads of its own."""
 
     def __init__(self, host: str, port: int, health: Health) -> None:
-        class Handler(_Handler):
-            @override
-            def document(self) -> dict[str, Any]:
-                return health.document()
-
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._server = ThreadingHTTPServer((host, port), partial(_Handler, health))
         except OSError as error:
             raise CommandRefused(
                 f"the probes can't listen on {host}:{port}: {error.strerror or error}; set {PORT_VARIABLE} to a port "
                 "that is free, and ECHANNEL_PROBE_HOST to an address of this pod, or 0.0.0.0 for all of them"
             ) from None
-        self._server.daemon_threads = True
         self.url = f"http://{host}:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, name="echannel-probes", daemon=True).start()
 
@@ -47,9 +41,9 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "echannel"
     sys_version = ""
 
-    def document(self) -> dict[str, Any]:
-        """What `/readyz` says."""
-        raise NotImplementedError
+    def __init__(self, health: Health, *of_request: Any) -> None:
+        self._health = health
+        super().__init__(*of_request)  # which answers the request
 
     def do_GET(self) -> None:
         """Answer a probe (`http.server` calls it by this name)."""
@@ -57,7 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/healthz":
             self._answer(HTTPStatus.OK, {"alive": True, "pid": os.getpid()})
         elif path == "/readyz":
-            document = self.document()
+            document = self._health.document()
             self._answer(HTTPStatus.OK if document["ready"] else HTTPStatus.SERVICE_UNAVAILABLE, document)
         else:
             self._answer(HTTPStatus.NOT_FOUND, {"error": "ask for /healthz or /readyz"})

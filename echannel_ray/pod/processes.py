@@ -14,9 +14,8 @@ _LISTENING: Final = "0A"
 def descendants(pid: int) -> list[int]:
     """The processes that this one has started, directly or not, zombies left out; the older before the younger."""
     children: dict[int, list[int]] = {}
-    for each, parent, state in _all():
-        if state not in "ZX":
-            children.setdefault(parent, []).append(each)
+    for each, parent in _living():
+        children.setdefault(parent, []).append(each)
     found = [*children.get(pid, ())]
     for each in found:
         found += children.get(each, ())
@@ -25,17 +24,19 @@ def descendants(pid: int) -> list[int]:
 
 def children(pid: int) -> list[int]:
     """What this process itself has started, and inherited; zombies left out."""
-    return [each for each, parent, state in _all() if parent == pid and state not in "ZX"]
+    return [each for each, parent in _living() if parent == pid]
 
 
-def _all() -> Iterator[tuple[int, int, str]]:
+def _living() -> Iterator[tuple[int, int]]:
+    """All processes and their parents, zombies left out."""
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
             with contextlib.suppress(OSError):  # it has ended
                 content = Path("/proc", entry, "stat").read_text(errors="replace")
                 # The second field is the command's name in parentheses, which may hold anything.
                 state, parent, *_ = content[content.rindex(")") + 2 :].split()
-                yield int(entry), int(parent), state
+                if state not in "ZX":
+                    yield int(entry), int(parent)
 
 
 def name(pid: int) -> str:

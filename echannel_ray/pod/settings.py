@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from echannel_ray.errors import NotAuthorised
-from echannel_ray.pod.command_refusal import CommandRefused
 from echannel_ray.transport.door import DIRECTORY_VARIABLE
 from echannel_ray.transport.unix import base_directory, make_private
 
 _HOST: Final = "ECHANNEL_PROBE_HOST"
 PORT_VARIABLE: Final = "ECHANNEL_PROBE_PORT"
 _DRAIN: Final = "ECHANNEL_DRAIN_SECONDS"
+
+
+class CommandRefused(Exception):
+    """Raised where somebody asked for what can't be: the command ends with its text, which says what to do instead."""
 
 
 class Settings(NamedTuple):

@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from echannel_ray.pod.child import SIGNALS, Child, command_of
-from echannel_ray.pod.command_refusal import CommandRefused
-from echannel_ray.pod.doors import doors
 from echannel_ray.pod.health import Health
 from echannel_ray.pod.pod_drain import PodDrain
 from echannel_ray.pod.probes import Probes
-from echannel_ray.pod.settings import Settings, directory
-from echannel_ray.transport.door import DIRECTORY_VARIABLE, Door, Unanswered, ask
+from echannel_ray.pod.settings import CommandRefused, Settings, directory
+from echannel_ray.transport.door import DIRECTORY_VARIABLE, Door, Unanswered, ask, doors
 
 _OWN_DOOR: Final = "pod"
 _ANSWER_SECONDS: Final = 10.0

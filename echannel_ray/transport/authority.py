@@ -2,56 +2,47 @@
 
 A certificate names its node, not its host: addresses change and several nodes may share one, so host names are not
 compared; the node's number is (`security.identify`).
+
+Only who makes certificates imports this module: `cryptography` costs several megabytes.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from echannel_ray.transport.security import CLOCK_SKEW, Credentials
-
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-
-# `cryptography` is imported where certificates are made and nowhere else: only the name server makes any, and every
-# concentrator would pay several megabytes for it.
 
 CERTIFICATE_LIFE = timedelta(days=30)
 _AUTHORITY_LIFE = timedelta(days=3650)
 
 
 @dataclass(frozen=True)
-class AuthoritySecret:
-    """The secret of an authority: kept among its actor's arguments, so that a restart rebuilds the same one."""
+class Authority:
+    """Signs the certificates of all nodes of a namespace; one per namespace, in the name server. It is a secret, and
+    kept among its actor's arguments, so that a restart has the same one.
+    """
 
     key_pem: bytes = field(repr=False)
     certificate_pem: bytes
 
-
-class Authority:
-    """Signs the certificates of all nodes of a namespace; it runs in the name server, one per namespace."""
-
-    def __init__(self, secret: AuthoritySecret) -> None:
-        self._secret = secret
-
     @staticmethod
-    def generate() -> AuthoritySecret:
+    def generate() -> Authority:
         """A new authority's key and certificate, made once in the life of a namespace."""
-        from cryptography import x509
-        from cryptography.hazmat.primitives.asymmetric import ec
-
         key = ec.generate_private_key(ec.SECP256R1())
-        name = _name("echannel_ray authority")
+        name = named("echannel_ray authority")
         now = datetime.now(timezone.utc)
-        builder = _builder(name, name, key, now + _AUTHORITY_LIFE, now)
+        builder = builder_of(name, name, key, now + _AUTHORITY_LIFE, now)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
-        return AuthoritySecret(_key_pem(key), _sign(builder, key))
+        return Authority(key_pem_of(key), signed(builder, key))
 
     def issue(
         self, node_number: int, hosts: Sequence[str], life: timedelta = CERTIFICATE_LIFE, *, not_revoked_at: int = 0
@@ -60,18 +51,13 @@ class Authority:
 
         `not_revoked_at`: what was issued to this node before then (a time in seconds) counts no more; this does.
         """
-        from cryptography import x509
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.x509.oid import ExtendedKeyUsageOID
-
-        authority = x509.load_pem_x509_certificate(self._secret.certificate_pem)
-        authority_key = serialization.load_pem_private_key(self._secret.key_pem, None)
+        authority = x509.load_pem_x509_certificate(self.certificate_pem)
+        authority_key = serialization.load_pem_private_key(self.key_pem, None)
         assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
         key = ec.generate_private_key(ec.SECP256R1())
         now = max(datetime.now(timezone.utc), datetime.fromtimestamp(not_revoked_at, timezone.utc))
         not_after = now + life
-        builder = _builder(_name(f"{node_number:016x}"), authority.subject, key, not_after, now)
+        builder = builder_of(named(f"{node_number:016x}"), authority.subject, key, not_after, now)
         # Each node is a client of some of its peers and a server to the others.
         both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -81,30 +67,28 @@ class Authority:
             x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
         )
         if hosts:
-            names = x509.SubjectAlternativeName([_alternative_name(host) for host in hosts])
-            builder = builder.add_extension(names, critical=False)
-        certificate_pem = _sign(builder, authority_key)
-        return Credentials(_key_pem(key), certificate_pem, self._secret.certificate_pem, not_after)
+            builder = builder.add_extension(alternative_names(hosts), critical=False)
+        certificate_pem = signed(builder, authority_key)
+        return Credentials(key_pem_of(key), certificate_pem, self.certificate_pem, not_after)
 
 
-def _name(common_name: str) -> x509.Name:
-    from cryptography import x509
-
+def named(common_name: str) -> x509.Name:
+    """The subject or the issuer of a certificate."""
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
 
 
-def _alternative_name(host: str) -> x509.GeneralName:
-    from cryptography import x509
-
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+def alternative_names(hosts: Iterable[str]) -> x509.SubjectAlternativeName:
+    """The names and addresses of whom a certificate is for."""
+    names: list[x509.GeneralName] = []
+    for host in hosts:
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(x509.DNSName(host))
+    return x509.SubjectAlternativeName(names)
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         key_cert_sign=signs_certificates,
@@ -118,11 +102,10 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, not_after: datetime, now: datetime
+def builder_of(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, not_after: datetime, now: datetime
 ) -> x509.CertificateBuilder:
-    from cryptography import x509
-
+    """What all certificates of ours have; extensions may be added before it is signed."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -136,15 +119,13 @@ def _builder(
     )
 
 
-def _sign(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import hashes, serialization
-
+def signed(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The certificate as PEM."""
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-def _key_pem(key: EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
+def key_pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The key as PEM, unencrypted."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -25,7 +25,7 @@ from echannel_ray.transport.unix import UnixListener, trusted_peer
 logger = logging.getLogger(__name__)
 
 DIRECTORY_VARIABLE: Final = "ECHANNEL_POD_DIRECTORY"
-SUFFIX: Final = ".door"
+_SUFFIX: Final = ".door"
 # Paths of Unix sockets are short. A name's end says what it is.
 _SHOWN_NAME: Final = 40
 _MAX_BYTES: Final = 64 << 10
@@ -38,7 +38,17 @@ def door_path(directory: str, name: str) -> str:
     """Where the door of the part of this name is."""
     if len(name) > _SHOWN_NAME:
         name = f"{hashlib.sha256(name.encode()).hexdigest()[:8]}~{name[-_SHOWN_NAME:]}"
-    return os.path.join(directory, name + SUFFIX)
+    return os.path.join(directory, name + _SUFFIX)
+
+
+def doors(directory: str) -> list[str]:
+    """Where the doors in this directory are."""
+    return sorted(entry.path for entry in os.scandir(directory) if entry.name.endswith(_SUFFIX))
+
+
+def part_of(door: str) -> str:
+    """The name of the part at a door."""
+    return os.path.basename(door).removesuffix(_SUFFIX)
 
 
 def open_door(name: str, answers: Answers, answered: Callable[[str], Any] | None = None) -> Door | None:
@@ -66,7 +76,6 @@ class Door:
 
     def __init__(self, path: str, answers: Answers, answered: Callable[[str], Any] | None = None) -> None:
         """`answers` are functions of JSON keywords, by questions; `answered` is called when one was sent."""
-        self.path = path
         self._answers = answers
         self._answered = answered
         self._listener = UnixListener(path)

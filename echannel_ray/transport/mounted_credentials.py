@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -102,14 +103,7 @@ def _checked(directory: Path, contents: Contents) -> Credentials:
     if not names:
         raise _refused(directory, NotAuthorised("the certificate has no name", reason="no_name"))
     until = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), timezone.utc)
-    return Credentials(
-        unproved.key_pem,
-        unproved.certificate_pem,
-        unproved.authority_pem,
-        until,
-        revocation_list_pem=unproved.revocation_list_pem,
-        names=names,
-    )
+    return replace(unproved, not_after=until, names=names)
 
 
 def _shown_to_itself(credentials: Credentials) -> dict[str, Any]:

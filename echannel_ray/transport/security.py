@@ -2,7 +2,7 @@
 
 Credentials come from one of two places. By default the name server's authority makes them, and hands them out through
 Ray: whoever may call actors of the cluster may link, and nobody else (`authority.py`). Or they are files that somebody
-else renews, as cert-manager does (`mounted.py`).
+else renews, as cert-manager does (`mounted_credentials.py`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,12 @@ CLOCK_SKEW = timedelta(days=1)
 _NODE = re.compile(r"[0-9a-f]{16}\Z")
 # Why OpenSSL refuses a certificate, by its numbers (X509_V_ERR_…), in words that a counter can be named by.
 _REFUSED_CERTIFICATES = {
-    2: "unknown_authority",
-    7: "unknown_authority",
-    18: "unknown_authority",
-    19: "unknown_authority",
-    20: "unknown_authority",
-    21: "unknown_authority",
+    **dict.fromkeys((2, 7, 18, 19, 20, 21), "unknown_authority"),
     9: "not_yet_valid",
     10: "expired",
     23: "revoked",
     26: "wrong_usage",
-    3: "no_revocation_list",
-    12: "no_revocation_list",
+    **dict.fromkeys((3, 12), "no_revocation_list"),
 }
 
 
@@ -149,15 +143,15 @@ def _context(protocol: int, credentials: Credentials) -> ssl.SSLContext:
     context.load_verify_locations(cadata=credentials.authority_pem.decode("ascii"))
     if credentials.revocation_list_pem:
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-        with _file_in_memory(credentials.revocation_list_pem) as path:
+        with file_in_memory(credentials.revocation_list_pem) as path:
             context.load_verify_locations(cafile=path)
-    with _file_in_memory(credentials.key_pem + b"\n" + credentials.certificate_pem) as path:
+    with file_in_memory(credentials.key_pem + b"\n" + credentials.certificate_pem) as path:
         context.load_cert_chain(path, password=_no_password)
     return context
 
 
 @contextlib.contextmanager
-def _file_in_memory(content: bytes) -> Iterator[str]:
+def file_in_memory(content: bytes) -> Iterator[str]:
     """`ssl` reads keys from files only. This one is gone when it is closed: a key never reaches a disk."""
     descriptor = os.memfd_create("echannel_ray", os.MFD_CLOEXEC)
     with open(descriptor, "wb") as file:

@@ -31,27 +31,16 @@ _SILENCE_SECONDS = 30
 class TcpListener:
     """Where the concentrators of other nodes link to this one; non-blocking."""
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        credentials: Credentials,
-        *,
-        handshake_seconds: float = HANDSHAKE_SECONDS,
-        max_handshakes: int = MAX_HANDSHAKES,
-    ) -> None:
+    def __init__(self, host: str, port: int, credentials: Credentials) -> None:
         """Listen at the address; port 0 is any free one (see `port`)."""
         self.refused: Counter[str] = Counter()  # handshakes that failed or took too long, by reason
         self.renew(credentials)
-        self._handshake_seconds = handshake_seconds
-        self._max_handshakes = max_handshakes
         # By descriptor; oldest first, so the first is the next to time out.
         self._handshakes: dict[int, tuple[TlsConnection, float]] = {}
         self._finished: deque[TlsConnection] = deque()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         self._socket.setblocking(False)
-        self.host = host
         self.port: int = self._socket.getsockname()[1]
         self._epoll = select.epoll()
         self._epoll.register(self._socket, select.EPOLLIN)
@@ -64,14 +53,11 @@ class TcpListener:
         """What to register with epoll: readable when `accept` has something to do."""
         return -1 if self._epoll.closed else self._epoll.fileno()
 
-    def next_deadline(self) -> float | None:
-        """When (on `time.monotonic`) to call `accept` at the latest, to be rid of a handshake that takes too long."""
-        for _, deadline in self._handshakes.values():
-            return deadline
-        return None
-
     def accept(self) -> TlsConnection | None:
-        """Go on with all handshakes, without waiting: a link that is ready, or None (then wait for readiness)."""
+        """Go on with all handshakes, without waiting: a link that is ready, or None (then wait for readiness).
+
+        Called now and then in any case, it is rid of handshakes that take too long.
+        """
         if not self._finished and not self._epoll.closed:
             for descriptor, _ in self._epoll.poll(0, _MAX_STEPS):
                 if descriptor == self._socket.fileno():
@@ -86,11 +72,11 @@ class TcpListener:
         if sock is None:
             return
         _tune(sock)
-        if len(self._handshakes) == self._max_handshakes:
+        if len(self._handshakes) == MAX_HANDSHAKES:
             self._refuse(next(iter(self._handshakes)), "crowded_out")
         connection = TlsConnection(sock, *self._shown, server_side=True)
         descriptor = connection.fileno()
-        self._handshakes[descriptor] = (connection, time.monotonic() + self._handshake_seconds)
+        self._handshakes[descriptor] = (connection, time.monotonic() + HANDSHAKE_SECONDS)
         self._epoll.register(descriptor, select.EPOLLIN)
 
     def _advance(self, descriptor: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 from typing import Any
 
 from echannel_ray.actors import startup
@@ -111,8 +110,8 @@ class FakeConcentrator:
         """An endpoint's request, as a concentrator's control thread makes it."""
         await self._joined
         slot = slot_of(message.channel, len(self._directory.managers))
-        find = partial(startup.find, self._directory.managers[slot])
-        reply = await startup.call_async(find, "request", self._node, endpoint, message, timeout=timeout)
+        manager = self._directory.managers[slot]
+        reply = await startup.ask(manager, "request", self._node, endpoint, message, timeout=timeout)
         if isinstance(message, OpenChannel):
             self._definitions[message.channel] = reply
         elif isinstance(message, RegisterProducer):

@@ -218,7 +218,7 @@ async def test_requests_wait_until_all_have_said_what_they_have(manager, parts):
     waiting = asyncio.ensure_future(manager.request(NODE, 10, RegisterProducer("c", 2)))
     await asyncio.sleep(0.1)
     assert not waiting.done()
-    assert manager._state == "rebuilding"
+    assert await manager.state() == "rebuilding"
     parts.down.clear()
     membership = await waiting
     assert [consumer.endpoint for consumer in membership.consumers] == [20]

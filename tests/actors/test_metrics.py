@@ -155,7 +155,7 @@ async def test_lags_are_asked_for_where_something_goes_on_and_until_there_is_non
             "derived": {"key": {"consumer_lag_events": 1}} if channel == "c" else {},
         }
 
-    shown = lag_metrics.Lags("default", stats, lambda: noted)
+    shown = lag_metrics.Lags("default", stats, noted)
     await shown.show()
     assert noted.gauges == {}
     shown.noted(["a", "b", "c", "gone"])

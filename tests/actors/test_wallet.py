@@ -40,17 +40,17 @@ async def test_a_certificate_is_renewed_at_half_of_its_life():
     server = NameServer()
     wallet = server.wallet()
     wallet.take(good_for(3600))
-    await wallet.look(0)
+    await wallet.look()
     assert server.asked == 0
     wallet.take(good_for(-1))
-    looking = asyncio.create_task(wallet.look(1))
+    looking = asyncio.create_task(wallet.look())
     await asyncio.sleep(0)
     assert server.asked == 1
     renewed = good_for(3600)
     server.next.set_result(renewed)
     await looking
     assert wallet.current is server.taken[-1] is renewed
-    await wallet.look(2)
+    await wallet.look()
     assert server.asked == 1
 
 
@@ -79,14 +79,14 @@ async def test_what_is_mounted_goes_before_what_is_issued(monkeypatch, tmp_path)
     assert (first["source"], first["failures"]) == ("mounted", 0)
     assert not wallet.take_revoked(((1, 7),))
     mount.put(issuer.issue())
-    for now in range(3):
-        await wallet.look(now)
+    for _ in range(3):
+        await wallet.look()
     second = wallet.describe()
     assert second is not None
     assert second["sha256"] != first["sha256"]
     mount.put({})
-    for now in range(3, 6):
-        await wallet.look(now)
+    for _ in range(3):
+        await wallet.look()
     assert wallet.describe() == {**second, "failures": 1}
     assert len(server.taken) == 2
     assert server.asked == 0

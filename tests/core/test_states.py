@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from echannel_ray.actors.channel_manager import MANAGER_TRANSITIONS
 from echannel_ray.actors.concentrator import CONCENTRATOR_TRANSITIONS
 from echannel_ray.core.membership import CHANNEL_TRANSITIONS
 from echannel_ray.core.name_book import LISTING_TRANSITIONS
@@ -19,7 +18,6 @@ TABLES = {
     "concentrator": (CONCENTRATOR_TRANSITIONS, {"starting"}),
     "channel": (CHANNEL_TRANSITIONS, {"absent"}),
     "listed concentrator": (LISTING_TRANSITIONS, {"absent"}),
-    "manager": (MANAGER_TRANSITIONS, {"rebuilding"}),
 }
 
 

@@ -162,7 +162,7 @@ def test_strangers_at_the_tcp_port(scene: Scene, undisturbed: Any):
             refused += 1
     without = ssl.create_default_context()
     without.check_hostname, without.verify_mode = False, ssl.CERT_NONE
-    strange = client_context(Authority(Authority.generate()).issue(5, ["127.0.0.1"]))
+    strange = client_context(Authority.generate().issue(5, ["127.0.0.1"]))
     strange.check_hostname, strange.verify_mode = False, ssl.CERT_NONE
     for context in (without, strange):  # no certificate, or one of another authority
         with socket.create_connection(address, ANSWER_SECONDS) as sock:

@@ -10,7 +10,6 @@ from typing import Any
 from echannel_ray import errors
 from echannel_ray.consumers.message import Gap, Message
 from echannel_ray.gateway.feeds import FeedEnded
-from echannel_ray.gateway.infos import EventChannelInfo
 
 
 class LocalFeed:
@@ -67,7 +66,7 @@ class LocalDerived:
 
 class _Events:
     def __init__(self, name: str, fields: dict | None) -> None:
-        self.info = EventChannelInfo(name, fields, False)
+        self.info = {"channel": name, "fields": fields, "is_retained": False}
         self.published: list[Any] = []
         self.feeds: list[LocalFeed] = []
         self.sequence = itertools.count(1)
@@ -89,12 +88,12 @@ class LocalEvents:
                 raise LookupError(f"there is no channel {name!r}: open it with fields")
             self.events[name] = _Events(name, dict(fields) or None)
         found = self.events[name]
-        if fields and found.info.fields != dict(fields):
+        if fields and found.info["fields"] != dict(fields):
             raise errors.TypeMismatch(f"channel {name!r} has another type", channel=name, field=next(iter(fields)))
         return found.info
 
     def publish_events(self, name, events):
-        channel = self.events[self.open(name, None).channel]
+        channel = self.events[self.open(name, None)["channel"]]
         self.room.wait()
         with self._publishing:
             for event in events:
@@ -109,7 +108,7 @@ class LocalEvents:
         self.open(name, None)
 
     def subscribe(self, name, derived, group, start, wake):
-        channel = self.events[self.open(name, None).channel]
+        channel = self.events[self.open(name, None)["channel"]]
         feed = LocalFeed(channel, wake, derived)
         channel.feeds.append(feed)
         return feed

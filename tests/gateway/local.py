@@ -21,8 +21,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from echannel_ray import errors
+from echannel_ray.gateway.commands import ChannelInfo
 from echannel_ray.gateway.identity import Identity
-from echannel_ray.gateway.infos import ChannelInfo
 from echannel_ray.gateway.server import Gateway
 from echannel_ray.logs.columns import ColumnReader, ColumnWriter
 from echannel_ray.logs.entries import LogBounds, Missing
@@ -123,11 +123,8 @@ class LocalHost(LocalEvents):
     def abort(self, name, write):
         return self._found(name).store.abort(write, time.time())
 
-    def is_committed(self, name, write):
-        return self._found(name).store.outcome(write) == "committed"
-
-    def is_aborted(self, name, write):
-        return self._found(name).store.outcome(write) == "aborted"
+    def outcome(self, name, write):
+        return self._found(name).store.outcome(write)
 
     def staged_bytes(self, name):
         return self._found(name).store.staged_bytes

@@ -33,7 +33,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become ano
 
 @cache
 def authority() -> Authority:
-    return Authority(Authority.generate())
+    return Authority.generate()
 
 
 @cache
@@ -56,8 +56,7 @@ def accept_tcp(listener: TcpListener, seconds: float = SECONDS) -> TlsConnection
     end = time.monotonic() + seconds
     while (connection := listener.accept()) is None:
         assert time.monotonic() < end, "nobody connected"
-        until = min(end, listener.next_deadline() or end)
-        select.select([listener], [], [], max(0, until - time.monotonic()))
+        select.select([listener], [], [], max(0, end - time.monotonic()))
     return connection
 
 

@@ -44,19 +44,19 @@ def test_both_sides_learn_the_number_of_the_others_node():
 
 def test_an_authority_that_was_restarted_is_the_same():
     secret = Authority.generate()
-    old = Authority(secret).issue(1, [HOST])
-    new = Authority(pickle.loads(pickle.dumps(secret))).issue(2, [HOST])
+    old = secret.issue(1, [HOST])
+    new = pickle.loads(pickle.dumps(secret)).issue(2, [HOST])
     assert identify(shake_hands(old, new)[0], old).node == 2
 
 
 def test_another_authority_is_not():
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(credentials(1), Authority(Authority.generate()).issue(2, [HOST]))
+        shake_hands(credentials(1), Authority.generate().issue(2, [HOST]))
 
 
 def test_the_authoritys_own_certificate_is_no_nodes():
     secret = Authority.generate()
-    node = Authority(secret).issue(1, [])
+    node = secret.issue(1, [])
     own = Credentials(secret.key_pem, secret.certificate_pem, secret.certificate_pem, node.not_after)
     with pytest.raises((ssl.SSLError, NotAuthorised)):
         identify(shake_hands(node, own)[0], node)

@@ -15,6 +15,7 @@ from functools import partial
 import pytest
 
 from echannel_ray.errors import NotAuthorised
+from echannel_ray.transport import tcp
 from echannel_ray.transport.authority import Authority
 from echannel_ray.transport.connection import Connection
 from echannel_ray.transport.security import client_context, server_context
@@ -49,7 +50,7 @@ def turn(listener: TcpListener, until) -> None:
     end = time.monotonic() + SECONDS
     while not until():
         assert time.monotonic() < end
-        select.select([listener], [], [], max(0, min(0.05, (listener.next_deadline() or end) - time.monotonic())))
+        select.select([listener], [], [], 0.05)
         assert listener.accept() is None
 
 
@@ -68,7 +69,7 @@ def good_client(listener: TcpListener, node: int = 2) -> None:
 
 def test_nobody_comes(listener):
     assert listener.accept() is None
-    assert listener.next_deadline() is None
+    assert not listener._handshakes
     assert not select.select([listener], [], [], 0)[0]
     good_client(listener)
 
@@ -89,7 +90,7 @@ def test_what_the_client_sends_right_away_is_not_lost(listener):
 @pytest.mark.parametrize("fault", ["authority", "expired"])
 def test_a_client_with_a_bad_certificate_is_refused(listener, fault):
     if fault == "authority":
-        bad = Authority(Authority.generate()).issue(2, [HOST])
+        bad = Authority.generate().issue(2, [HOST])
         # As if only the server noticed.
         bad = type(bad)(bad.key_pem, bad.certificate_pem, credentials(1).authority_pem, bad.not_after)
     else:
@@ -149,7 +150,7 @@ def test_a_recorded_handshake_that_is_sent_again_is_of_no_use(listener):
 @pytest.mark.parametrize("fault", ["authority", "expired"])
 def test_a_server_with_a_bad_certificate_is_refused(fault):
     if fault == "authority":
-        bad = Authority(Authority.generate()).issue(1, [HOST])
+        bad = Authority.generate().issue(1, [HOST])
     else:
         bad = authority().issue(1, [HOST], timedelta(seconds=-5))
     listener = TcpListener(HOST, 0, bad)
@@ -230,28 +231,30 @@ def test_a_look_whether_the_port_is_open_is_no_refusal(listener):
     raw_client(listener).close()
     good_client(listener)
     assert not listener.refused
-    assert listener.next_deadline() is None
+    assert not listener._handshakes
 
 
-def test_stalled_handshakes_hold_up_nobody_and_end():
-    listener = TcpListener(HOST, 0, credentials(1), handshake_seconds=0.4)
+def test_stalled_handshakes_hold_up_nobody_and_end(monkeypatch):
+    monkeypatch.setattr(tcp, "HANDSHAKE_SECONDS", 0.4)
+    listener = TcpListener(HOST, 0, credentials(1))
     silent = [raw_client(listener) for _ in range(3)]
     silent[0].sendall(b"\x16\x03\x01")
     start = time.monotonic()
     for node in range(2, 5):
         good_client(listener, node)
-    assert listener.next_deadline() is not None
+    assert listener._handshakes
     turn(listener, lambda: listener.refused["silent"] == 3)
     assert time.monotonic() - start >= 0.3
-    assert listener.next_deadline() is None
+    assert not listener._handshakes
     assert silent[1].recv(10) == b""
     for stranger in silent:
         stranger.close()
     listener.close()
 
 
-def test_a_crowd_of_strangers_keeps_nobody_out():
-    listener = TcpListener(HOST, 0, credentials(1), max_handshakes=4)
+def test_a_crowd_of_strangers_keeps_nobody_out(monkeypatch):
+    monkeypatch.setattr(tcp, "MAX_HANDSHAKES", 4)
+    listener = TcpListener(HOST, 0, credentials(1))
     silent = [raw_client(listener) for _ in range(20)]
     before = len(os.listdir("/proc/self/fd"))
     good_client(listener)
