@@ -8,7 +8,6 @@ from echannel_ray.programs.program import (
     Binary,
     Block,
     Choice,
-    Compare,
     Const,
     Convert,
     Expression,
@@ -18,11 +17,11 @@ from echannel_ray.programs.program import (
     Length,
     Load,
     Local,
-    Logic,
     SetLocal,
     Static,
     Type,
     Unary,
+    operands,
 )
 
 MIN_INT: Final = -(2**63)
@@ -104,25 +103,15 @@ class Bounds:
     def may_trap(self, expression: Expression) -> bool:
         """Whether working out an expression may have no result."""
         match expression:
-            case Load(_, leaf, indices):
-                return not self.in_range(indices, leaf.shape) or any(map(self.may_trap, indices))
-            case Static(_, _, index):
-                return index is not None
-            case Convert(type_, value):
-                return (type_ is Type.INT and value.type is Type.FLOAT) or self.may_trap(value)
-            case Unary(_, _, value):
-                return self.may_trap(value)
-            case Binary(_, operator, left, right):
-                return self._fails(operator, left, right) or self.may_trap(left) or self.may_trap(right)
-            case Compare(_, _, left, right):
-                return self.may_trap(left) or self.may_trap(right)
-            case Logic(_, _, values):
-                return any(map(self.may_trap, values))
-            case Choice(_, condition, then, otherwise):
-                return any(map(self.may_trap, (condition, then, otherwise)))
-            case FunctionCall(_, _, arguments):
-                return any(map(self.may_trap, arguments))
-        return False
+            case Load(_, leaf, indices) if not self.in_range(indices, leaf.shape):
+                return True
+            case Static(_, _, index) if index is not None:
+                return True
+            case Convert(Type.INT, value) if value.type is Type.FLOAT:
+                return True
+            case Binary(_, operator, left, right) if self._fails(operator, left, right):
+                return True
+        return any(map(self.may_trap, operands(expression)))
 
     def in_range(self, indices: tuple[Expression, ...], shape: tuple[int | None, ...]) -> bool:
         """Whether all indices of a leaf are known to be in range."""

@@ -7,12 +7,12 @@ statement. That must not be seen: where it is not certain that the expression is
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
 from echannel_ray.programs import operations
 from echannel_ray.programs.functions import FLOAT_CONSTANTS, NAMES, called
-from echannel_ray.programs.parser import Places
 from echannel_ray.programs.program import (
     Choice,
     Const,
@@ -52,10 +52,10 @@ _MAX_POWER: Final = 64
 class Checker:
     """Makes expressions, and collects in `prelude` what must be worked out in front of them."""
 
-    def __init__(self, scope: Scope, places: Places) -> None:
+    def __init__(self, scope: Scope, text: str) -> None:
         self.scope = scope
         self.prelude: list[SetLocal] = []
-        self._places = places
+        self._lines = None if text.isascii() else text.split("\n")
         self._uncertain = 0
         self._checks: dict[type[ast.expr], Callable[[Any], Expression]] = {
             ast.Constant: self._constant,
@@ -67,7 +67,7 @@ class Checker:
             ast.BoolOp: self._logic,
             ast.Compare: self._compare,
             ast.IfExp: self._choice,
-            ast.Call: self._call,
+            ast.Call: functools.partial(called, self),
         }
 
     def of(self, node: ast.expr) -> Expression:
@@ -79,8 +79,11 @@ class Checker:
         return check(node)
 
     def where(self, node: ast.expr | ast.stmt | ast.keyword) -> Where:
-        """The place of a node in the text."""
-        return self._places.of(node)
+        """The place where a node begins in the text: the parser counts columns in bytes."""
+        column = node.col_offset
+        if self._lines is not None:
+            column = len(self._lines[node.lineno - 1].encode()[:column].decode(errors="replace"))
+        return Where(node.lineno, column + 1)
 
     def truth(self, node: ast.expr) -> Expression:
         """The expression that a node stands for, as a truth value."""
@@ -304,6 +307,3 @@ class Checker:
             found.append(operations.compared("==", left, value, self.where(each)))
         result = operations.joined("or", found) if found else operations.FALSE
         return Unary(Type.BOOL, "not", result) if is_negated else result
-
-    def _call(self, node: ast.Call) -> Expression:
-        return called(self, node)

@@ -6,7 +6,7 @@ for the records that get there: `active` says which they are, None standing for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy
@@ -89,7 +89,7 @@ class Columnar:
         first = min(run.columns.traps, key=lambda trap: trap[0], default=None)
         if first is None:
             return run.result, out, None
-        return run.result[: first[0]], out, _raised(first[1])
+        return run.result[: first[0]], out, Trap.raised_by(first[1])
 
     def columns(self, block: Array, count: int) -> dict[Leaf, Array]:
         """The columns of a block that the program reads."""
@@ -163,11 +163,3 @@ class _Run:
 
     def _rows(self, active: Active) -> Array:
         return numpy.arange(self._count) if active is None else numpy.flatnonzero(active)
-
-
-def _raised(raise_trap: Callable[[], Any]) -> Trap:
-    try:
-        raise_trap()
-    except Trap as trap:
-        return trap
-    raise AssertionError("a trap without a reason")

@@ -10,23 +10,19 @@ from echannel_ray.programs.program import (
     Block,
     Choice,
     Compare,
-    Convert,
     Copy,
     Expression,
     For,
     FunctionCall,
     If,
-    Load,
-    Logic,
     Program,
     Return,
     SetLocal,
     SetStatic,
     Statement,
-    Static,
     StoreItem,
     Type,
-    Unary,
+    operands,
 )
 
 MAX_COST: Final = 10**8  # about a tenth of a second of machine code: nobody means to spend more on one event
@@ -63,21 +59,14 @@ def _of_statement(statement: Statement) -> int:
 
 
 def _of(expression: Expression) -> int:
+    own = 1
     match expression:
-        case Load(_, _, indices):
-            return 1 + sum(map(_of, indices))
-        case Static(_, _, index) if index is not None:
-            return 1 + _of(index)
-        case Convert(_, value) | Unary(_, _, value):
-            return 1 + _of(value)
-        case Binary(_, operator, left, right):
-            return (_DIVISION if operator in ("/", "//", "%") else 1) + _of(left) + _of(right)
-        case Compare(_, _, left, right):
-            return (_TEXT if left.type in (Type.TEXT, Type.BYTES) else 1) + _of(left) + _of(right)
-        case Logic(_, _, values):
-            return 1 + sum(map(_of, values))
         case Choice(_, condition, then, otherwise):
             return 1 + _of(condition) + max(_of(then), _of(otherwise))
-        case FunctionCall(_, function, arguments):
-            return FUNCTIONS[function].cost + sum(map(_of, arguments))
-    return 1
+        case Binary(_, "/" | "//" | "%"):
+            own = _DIVISION
+        case Compare(_, _, left) if left.type in (Type.TEXT, Type.BYTES):
+            own = _TEXT
+        case FunctionCall(_, function):
+            own = FUNCTIONS[function].cost
+    return own + sum(map(_of, operands(expression)))

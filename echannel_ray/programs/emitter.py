@@ -7,7 +7,7 @@ LLVM itself takes to compile a filter, and hold the interpreter meanwhile.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from echannel_ray.programs.native_state import DETAIL_AT
@@ -104,6 +104,18 @@ class Emitter:
     def text(self) -> list[str]:
         """The body of the function."""
         return ["entry:", *self.allocations, "  br label %start", "start:", *self.lines, *self._traps]
+
+    def choose(self, condition: str, ir_type: str, choices: Iterable[Callable[[], str]]) -> str:
+        """Write a branch; each of the two `choices` writes one side, and gives its value. The name of the value."""
+        result, end = self.allocate(ir_type), self.new_label()
+        sides = [self.new_label(), self.new_label()]
+        self.branch(condition, *sides)
+        for label, choice in zip(sides, choices, strict=True):
+            self.label(label)
+            self.do(f"store {ir_type} {choice()}, ptr {result}")
+            self.go(end)
+        self.label(end)
+        return self.put(f"load {ir_type}, ptr {result}")
 
     def repeat(self, count: int, body: Callable[[str], None]) -> None:
         """Write a loop; `body` writes one turn, given its number."""

@@ -5,6 +5,7 @@ checked before it is used, and no rule of arithmetic is taken for granted that f
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ from echannel_ray.programs.program import (
     Type,
     Unary,
     Where,
+    operands,
 )
 from echannel_ray.programs.text_equality import equal_texts
 from echannel_ray.schemas.schema import Layout
@@ -233,15 +235,7 @@ class Expressions:
         if self._is_cheap(then) and self._is_cheap(otherwise):
             a, b = self.value(then), self.value(otherwise)
             return self.emitter.put(f"select i1 {chosen}, {ir_type} {a}, {ir_type} {b}")
-        result = self.emitter.allocate(ir_type)
-        labels = [self.emitter.new_label() for _ in range(3)]
-        self.emitter.branch(chosen, labels[0], labels[1])
-        for label, each in zip(labels, (then, otherwise), strict=False):
-            self.emitter.label(label)
-            self.emitter.do(f"store {ir_type} {self.value(each)}, ptr {result}")
-            self.emitter.go(labels[2])
-        self.emitter.label(labels[2])
-        return self.emitter.put(f"load {ir_type}, ptr {result}")
+        return self.emitter.choose(chosen, ir_type, [functools.partial(self.value, each) for each in (then, otherwise)])
 
     def _is_cheap(self, expression: Expression) -> bool:
         return not self.bounds.may_trap(expression) and _steps(expression) <= _MAX_EAGER_STEPS
@@ -264,12 +258,12 @@ class Expressions:
             size = put(f"call double @llvm.fabs.f64(double {arguments[0]})")
             return put(f"fcmp {'oeq' if function == 'isinf' else 'one'} double {size}, 0x7FF0000000000000")
         doubles = ", ".join(f"double {each}" for each in arguments)
-        return put(f"call double inttoptr (i64 {library_address(function)} to ptr)({doubles})")
+        return put(f"call double inttoptr (i64 {address_of(arithmetic.LIBRARY, function)} to ptr)({doubles})")
 
 
-def library_address(function: str) -> int:
-    """Where the C library's function is that all forms call."""
-    address = ctypes.cast(getattr(arithmetic.LIBRARY, function), ctypes.c_void_p).value
+def address_of(library: ctypes.CDLL, function: str) -> int:
+    """Where a function of a library is."""
+    address = ctypes.cast(getattr(library, function), ctypes.c_void_p).value
     assert address is not None
     return address
 
@@ -281,16 +275,7 @@ def _steps(expression: Expression) -> int:
             return _MAX_EAGER_STEPS + 1
         case Compare(_, _, left, _) if left.type in (Type.TEXT, Type.BYTES):
             return _MAX_EAGER_STEPS + 1
-        case Load(_, _, parts) | Logic(_, _, parts) | FunctionCall(_, _, parts):
-            return 1 + sum(map(_steps, parts))
-        case Convert(_, value) | Unary(_, _, value):
-            return 1 + _steps(value)
-        case Binary(_, _, left, right) | Compare(_, _, left, right):
-            return 1 + _steps(left) + _steps(right)
-        case Choice(_, condition, then, otherwise):
-            return 1 + _steps(condition) + _steps(then) + _steps(otherwise)
-        case _:
-            return 1
+    return 1 + sum(map(_steps, operands(expression)))
 
 
 def _whole(wrong: bytes) -> int:

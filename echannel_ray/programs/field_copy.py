@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy
 
 from echannel_ray.programs.emitter import Emitter
 from echannel_ray.programs.places import Place, UnfitLayout, default_at, place_of, strides_of, terminals
-from echannel_ray.programs.program import Block, Copy, If, Type
+from echannel_ray.programs.program import Type
 from echannel_ray.schemas.schema import Layout, RecordType
 
 Path = tuple[str, ...]
@@ -27,17 +26,6 @@ def copy_field(emitter: Emitter, record: RecordType, source: tuple[Layout, Path]
             base, found = _default(emitter, record, below, into)
         check_copy(found, into, ".".join(below))
         _copy_items(emitter, base, found, into)
-
-
-def copies(block: Block) -> Iterator[Copy]:
-    """The copies that stand in these statements; none stands in a loop."""
-    for statement in block:
-        match statement:
-            case Copy():
-                yield statement
-            case If(_, then, otherwise):
-                yield from copies(then)
-                yield from copies(otherwise)
 
 
 def check_copy(source: Place, target: Place, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from echannel_ray.programs import operations
@@ -27,7 +28,8 @@ def called(checker: Checker, node: ast.Call) -> Expression:
     if node.keywords:
         raise Refused(f"{name} takes no arguments by name", checker.where(node.keywords[0]))
     if name == "len":
-        return _length(checker, _only(node, name, where), where)
+        _count(node.args, 1, name, where)
+        return _length(checker, node.args[0], where)
     if name == "range":
         raise Refused("range(…) can only stand in `for i in range(…)`", where)
     arguments = [checker.of(each) for each in node.args]
@@ -59,15 +61,9 @@ def _name_of(checker: Checker, node: ast.expr) -> str:
     raise Refused("this can't be called", checker.where(node))
 
 
-def _count(arguments: list[Expression], count: int, name: str, where: Where) -> None:
+def _count(arguments: Sequence[Expression | ast.expr], count: int, name: str, where: Where) -> None:
     if len(arguments) != count:
         raise Refused(f"{name} takes {count} argument{'s' * (count > 1)}, not {len(arguments)}", where)
-
-
-def _only(node: ast.Call, name: str, where: Where) -> ast.expr:
-    if len(node.args) != 1:
-        raise Refused(f"{name} takes 1 argument, not {len(node.args)}", where)
-    return node.args[0]
 
 
 def _conversion(value: Expression, type_: Type, where: Where) -> Expression:

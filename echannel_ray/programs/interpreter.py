@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from echannel_ray.programs import arithmetic
-from echannel_ray.programs.bounds import Interval, count_assignments, of_turns
+from echannel_ray.programs.bounds import count_assignments, of_turns
 from echannel_ray.programs.field_getters import field_getter, getter
 from echannel_ray.programs.outputs import assembler, copied, first_values, fresh, program_outputs
 from echannel_ray.programs.program import (
@@ -45,10 +45,7 @@ class Interpreted:
 
     def reset(self) -> None:
         """Begin anew: all static variables are as they were at first."""
-        self.statics = [
-            [variable.initial] * variable.length if variable.length else variable.initial
-            for variable in self.program.statics
-        ]
+        self.statics = self.program.initial_statics()
 
     def run(self, leaves: Sequence[Any], params: Sequence[Any] = ()) -> tuple[bool, list[Any] | None]:
         """Whether an event passes, and the output: the values of `program_outputs`, and for each of `copied` the path
@@ -163,9 +160,8 @@ class _Writer:
         bounds_of_slot, _ = of_turns(start, stop, statement.step)
         turns = f"range({of(statement.start)}, {of(statement.stop)}, {statement.step})"
         self._lines.append(f"{indent}for v{slot} in {turns}:")
-        known: Interval | None = None if slot in count_assignments(statement.body) else bounds_of_slot
-        if known is not None:
-            bounds.known[slot] = known
+        if slot not in count_assignments(statement.body):
+            bounds.known[slot] = bounds_of_slot
         self._block(statement.body, indent + " ")
         if self._assignments[slot] > 1:
             bounds.known.pop(slot, None)

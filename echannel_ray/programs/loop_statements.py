@@ -10,7 +10,9 @@ from echannel_ray.programs import operations
 from echannel_ray.programs.bounds import MAX_INT, of_turns
 from echannel_ray.programs.program import (
     Block,
+    Break,
     Const,
+    Continue,
     Expression,
     For,
     FunctionCall,
@@ -25,7 +27,7 @@ from echannel_ray.programs.program import (
     Where,
 )
 from echannel_ray.programs.program_refusals import Refused
-from echannel_ray.programs.scope import FieldPlace
+from echannel_ray.programs.scope import FieldPlace, SetVariables
 
 if TYPE_CHECKING:
     from echannel_ray.programs.statements import Checked
@@ -35,8 +37,6 @@ _MAX_TURNS: Final = 2**53
 _RANGE: Final = "a loop is `for i in range(…)` or `for x in field`"
 _LIMITS: Final = "use constants, len() of an array of fixed length, variables of loops around, or min(…, 100)"
 
-_Set = frozenset[int | tuple[str, ...]]
-
 
 class Loops:
     """Makes loops, and keeps what has a value where they are left."""
@@ -44,19 +44,21 @@ class Loops:
     def __init__(self, checked: Checked, once: frozenset[str]) -> None:
         self._checked = checked
         self._once = once
-        self._left: list[list[_Set | None]] = []  # what has a value at each `break` and `continue`, loop by loop
+        # What has a value at each `break` and `continue`, loop by loop.
+        self._left: list[list[SetVariables | None]] = []
 
     @property
     def depth(self) -> int:
         """How many loops are around."""
         return len(self._left)
 
-    def left(self, where: Where, word: str) -> None:
-        """Note a `break` or `continue`: nothing gets to what follows."""
+    def left(self, node: ast.Break | ast.Continue) -> list[Statement]:
+        """The statement that a `break` or `continue` stands for: nothing gets to what follows."""
         if not self._left:
-            raise Refused(f"`{word}` stands in loops only", where)
+            raise Refused(f"`{type(node).__name__.lower()}` stands in loops only", self._checked.checker.where(node))
         self._left[-1].append(self._checked.scope.set_here)
         self._checked.scope.set_here = None
+        return [Break() if isinstance(node, ast.Break) else Continue()]
 
     def of(self, node: ast.For) -> list[Statement]:
         """The statement that a loop of the text stands for."""
@@ -124,7 +126,7 @@ class Loops:
 
     def _body(
         self, nodes: list[ast.stmt], slot: int, name: str, first: list[Statement], runs: bool
-    ) -> tuple[Block, _Set | None]:
+    ) -> tuple[Block, SetVariables | None]:
         """The statements of a loop, and what has a value behind it."""
         checked, scope = self._checked, self._checked.scope
         before = scope.set_here

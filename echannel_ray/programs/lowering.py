@@ -20,7 +20,7 @@ from typing import Final
 
 from echannel_ray.programs.bounds import count_assignments, of_turns
 from echannel_ray.programs.emitter import IR_TYPES, Emitter, Module
-from echannel_ray.programs.expressions import Expressions
+from echannel_ray.programs.expressions import Expressions, address_of
 from echannel_ray.programs.field_copy import copy_field
 from echannel_ray.programs.native_state import ASIDE_AT, BYTES_CONTENT_AT, STATUS_AT
 from echannel_ray.programs.pack_loops import pack_functions
@@ -224,7 +224,7 @@ aside:
   store i64 %wrong, ptr %status_at, align 1
   %aside_at = getelementptr i8, ptr %state, i64 {ASIDE_AT}
   %object = load ptr, ptr %aside_at, align 1
-  %call = inttoptr i64 {_address_of("PyObject_CallFunctionObjArgs")} to ptr
+  %call = inttoptr i64 {address_of(ctypes.pythonapi, "PyObject_CallFunctionObjArgs")} to ptr
   %answer = call ptr (ptr, ...) %call(ptr %object, ptr %event, ptr null)
   ret ptr %answer
 }}
@@ -244,7 +244,7 @@ run:
   %size_at = getelementptr i8, ptr %records, i64 16
   %size = load i64, ptr %size_at
   %count = udiv i64 %size, {layout.itemsize}
-  %new = inttoptr i64 {_address_of("PyBytes_FromStringAndSize")} to ptr
+  %new = inttoptr i64 {address_of(ctypes.pythonapi, "PyBytes_FromStringAndSize")} to ptr
   %mask = call ptr %new(ptr null, i64 %count)
   %has_none = icmp eq ptr %mask, null
   br i1 %has_none, label %done, label %select
@@ -261,14 +261,8 @@ aside:
   store i64 0, ptr %status_at, align 1
   %aside_at = getelementptr i8, ptr %self, i64 {BYTES_CONTENT_AT + ASIDE_AT}
   %object = load ptr, ptr %aside_at, align 1
-  %call = inttoptr i64 {_address_of("PyObject_CallFunctionObjArgs")} to ptr
+  %call = inttoptr i64 {address_of(ctypes.pythonapi, "PyObject_CallFunctionObjArgs")} to ptr
   %answer = call ptr (ptr, ...) %call(ptr %object, ptr %records, ptr null)
   ret ptr %answer
 }}
 """
-
-
-def _address_of(name: str) -> int:
-    address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-    assert address is not None
-    return address

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from echannel_ray.programs.blocks import Block, Trapped, as_array
 from echannel_ray.programs.native import NativeCode, trapped_at
-from echannel_ray.programs.native_state import BYTES_CONTENT_AT, NativeState, initial_statics
-from echannel_ray.programs.program import Program, Trap
+from echannel_ray.programs.native_state import BYTES_CONTENT_AT, NativeState
+from echannel_ray.programs.program import Program
 from echannel_ray.schemas.schema import Layout
 
 _new_bytes: Final[Callable[[None, int], bytes]] = ctypes.PYFUNCTYPE(
@@ -25,7 +25,7 @@ class Machine:
         self._program, self._code = program, code
         self._itemsize, self._output_size = layout.itemsize, output.itemsize if output else 0
         self.state = NativeState(program)
-        self.state.statics = initial_statics(program)
+        self.state.statics = program.initial_statics()
         self._passed = bytes(16)  # the machine code writes how many passed into its first half
         self._passed_at = id(self._passed) + BYTES_CONTENT_AT
         aside = _Aside(program, layout, code, self.state)
@@ -86,8 +86,8 @@ class Machine:
         return int(struct.unpack("=q", ctypes.string_at(self._passed_at, 8))[0])
 
     def _trapped(self, status: int, done: Any) -> Trapped:
-        trap = _trap_of(self._code, status, self.state)
-        self.state.statics = initial_statics(self._program)
+        trap = self._code.trap_of(status, self.state.detail)
+        self.state.statics = self._program.initial_statics()
         return Trapped(trapped_at(status), trap, done)
 
 
@@ -101,14 +101,6 @@ class _Aside:
         if not self._state.status:
             size = self._layout.itemsize
             raise TypeError(f"an event is `bytes`, {size} of them; this is {type(record).__name__}: {record!r:.60}")
-        trap = _trap_of(self._code, self._state.status, self._state)
-        self._state.statics = initial_statics(self._program)
+        trap = self._code.trap_of(self._state.status, self._state.detail)
+        self._state.statics = self._program.initial_statics()
         raise Trapped(0, trap, b"")
-
-
-def _trap_of(code: NativeCode, status: int, state: NativeState) -> Trap:
-    try:
-        code.raise_trap(status, state.detail)
-    except Trap as trap:
-        return trap
-    raise AssertionError("a trap without a reason")

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
 import os
 import platform
@@ -19,7 +20,7 @@ from typing import Any, Final
 from echannel_ray.programs.emitter import Module
 from echannel_ray.programs.lowering import lower
 from echannel_ray.programs.native_state import ASIDE_AT, NativeState
-from echannel_ray.programs.program import Program
+from echannel_ray.programs.program import Program, Trap
 from echannel_ray.schemas.schema import Layout
 
 _METH_O: Final = 0x0008
@@ -88,9 +89,9 @@ class NativeCode:
         """Whether so many events take so little time that the interpreter's lock is kept."""
         return count * self._cost <= _MAX_LOCKED_STEPS
 
-    def raise_trap(self, status: int, detail: bytes) -> None:
-        """Raise the `Trap` of a status."""
-        self.traps[(status & _TRAP_BITS) - 2](detail)
+    def trap_of(self, status: int, detail: bytes) -> Trap:
+        """The `Trap` of a status."""
+        return Trap.raised_by(functools.partial(self.traps[(status & _TRAP_BITS) - 2], detail))
 
 
 def trapped_at(status: int) -> int:

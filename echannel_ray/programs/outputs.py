@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from echannel_ray.formats import plain
 from echannel_ray.programs.arithmetic import NARROWED
-from echannel_ray.programs.program import Block, Copy, For, If, Leaf, Program, Type
+from echannel_ray.programs.program import ZEROS, Leaf, Program, Type, copies
 from echannel_ray.schemas.schema import (
     Array,
     Bool,
@@ -25,7 +25,6 @@ from echannel_ray.schemas.schema import (
 
 MAX_ITEMS: Final = 1_000_000
 MISSING: Final = object()  # no value that can be written down: whoever makes the record has its default
-_ZEROS: Final[dict[Type, Any]] = {Type.BOOL: False, Type.INT: 0, Type.UNSIGNED: 0, Type.FLOAT: 0.0}
 
 
 def leaf_of(path: tuple[str, ...], shape: tuple[int | None, ...], type_: Any) -> Leaf | None:
@@ -63,19 +62,7 @@ def _leaves(type_: Any, path: tuple[str, ...], shape: tuple[int, ...]) -> Iterat
 
 def copied(program: Program) -> tuple[tuple[str, ...], ...]:
     """The fields of the output that `Copy` sets, in the order of the program."""
-    return tuple(dict.fromkeys(copy.target for copy in _copies(program.body)))
-
-
-def _copies(block: Block) -> Iterator[Copy]:
-    for statement in block:
-        match statement:
-            case Copy():
-                yield statement
-            case If(_, then, otherwise):
-                yield from _copies(then)
-                yield from _copies(otherwise)
-            case For(body=body):
-                yield from _copies(body)
+    return tuple(dict.fromkeys(copy.target for copy in copies(program.body)))
 
 
 def zero_of(field: Field) -> Any:
@@ -88,7 +75,7 @@ def zero_of(field: Field) -> Any:
 def _zero(type_: Any) -> Any:
     match type_:
         case Bool() | Int() | Float():
-            return _ZEROS[leaf_of((), (), type_).type]  # type: ignore[union-attr]
+            return ZEROS[leaf_of((), (), type_).type]  # type: ignore[union-attr]
         case Complex():
             return 0j
         case Text(chars) if chars is not None:
@@ -152,7 +139,7 @@ def _is_like(value: Any, leaf: Leaf, shape: tuple[int | None, ...]) -> bool:
 
 def _first(output: RecordType, leaf: Leaf) -> Any:
     """What one leaf is at first: as the outermost field that has a default says."""
-    zero = _filled(lambda: _ZEROS[leaf.type], leaf.shape)  # type: ignore[arg-type]
+    zero = _filled(lambda: ZEROS[leaf.type], leaf.shape)  # type: ignore[arg-type]
     record = output
     for depth, name in enumerate(leaf.path, 1):
         field = record.field(name)

@@ -14,6 +14,7 @@ from echannel_ray.programs.program import (
     Binary,
     Block,
     Const,
+    Expression,
     For,
     If,
     Local,
@@ -23,12 +24,13 @@ from echannel_ray.programs.program import (
     Statement,
     Type,
     Where,
+    operands,
 )
 
 _PARTS: Final = 4
 _MIN_TURNS: Final = 16
 _MAX_PARTED: Final = 64  # loops of one program: the text must not grow without limit
-_SEEN_DEPTH: Final = 40
+_SEEN_DEPTH: Final = 39
 
 
 def in_parts(program: Program) -> Program:
@@ -101,13 +103,11 @@ def _turns(loop: For) -> range:
     return range(0)
 
 
-def _reads(part: Any, slot: int, depth: int) -> bool:
+def _reads(term: Expression, slot: int, depth: int) -> bool:
     """Whether an expression reads a local variable; of one that is very deep, it is taken for granted."""
-    if not depth or (isinstance(part, Local) and part.slot == slot):
+    if not depth or (isinstance(term, Local) and term.slot == slot):
         return True
-    if isinstance(part, tuple):
-        return any(_reads(each, slot, depth) for each in part)
-    return is_dataclass(part) and any(_reads(getattr(part, each.name), slot, depth - 1) for each in fields(part))
+    return any(_reads(each, slot, depth - 1) for each in operands(term))
 
 
 def _moved(part: Any, slot: int, distance: int) -> Any:

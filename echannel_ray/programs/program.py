@@ -23,6 +23,7 @@ Everything here is plain data: programs are compared, and printed in tests.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
@@ -43,6 +44,14 @@ class Type(Enum):
     BYTES = "bytes"
 
 
+ZEROS: dict[Type, Any] = {
+    Type.BOOL: False,
+    Type.INT: 0,
+    Type.FLOAT: 0.0,
+    Type.UNSIGNED: 0,
+    Type.TEXT: "",
+    Type.BYTES: b"",
+}
 TYPES_OF_VALUES = {bool: Type.BOOL, int: Type.INT, float: Type.FLOAT, str: Type.TEXT}
 
 
@@ -64,6 +73,15 @@ class Trap(Exception):
     @override
     def __str__(self) -> str:
         return f"{self.reason} (line {self.where.line}, column {self.where.column})"
+
+    @classmethod
+    def raised_by(cls, call: Callable[[], object]) -> Trap:
+        """The trap that a call ends in."""
+        try:
+            call()
+        except Trap as trap:
+            return trap
+        raise AssertionError("a trap without a reason")
 
 
 class Leaf(NamedTuple):
@@ -214,6 +232,15 @@ Expression = (
 )
 
 
+def operands(expression: Expression) -> Iterator[Expression]:
+    """The expressions that an expression is made of, from left to right."""
+    for part in vars(expression).values():
+        if isinstance(part, Expression):
+            yield part
+        elif type(part) is tuple:  # a leaf and a place are tuples with names
+            yield from part
+
+
 class Function(NamedTuple):
     """A function that programs can call."""
 
@@ -344,6 +371,17 @@ Statement = SetLocal | SetStatic | StoreItem | Copy | If | For | Break | Continu
 Block = tuple[Statement, ...]
 
 
+def copies(block: Block) -> Iterator[Copy]:
+    """The copies that stand in these statements."""
+    for statement in block:
+        match statement:
+            case Copy():
+                yield statement
+            case If(_, then, otherwise):
+                yield from copies(then)
+                yield from copies(otherwise)
+
+
 # ---- the whole -----------------------------------------------------------------------------------------------------
 
 
@@ -387,6 +425,10 @@ class Program:
     def is_fixed(self) -> bool:
         """Whether all that it loads lies at fixed places, so that it can run over packs of bytes."""
         return all(None not in leaf.shape for leaf in self.leaves)
+
+    def initial_statics(self) -> list[Any]:
+        """The values of its static variables at first; arrays are lists."""
+        return [[each.initial] * each.length if each.length else each.initial for each in self.statics]
 
 
 class Result(NamedTuple):

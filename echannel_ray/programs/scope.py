@@ -14,7 +14,6 @@ from echannel_ray.programs.program import (
     Leaf,
     LocalVariable,
     Param,
-    Parameter,
     StaticVariable,
     Type,
     Where,
@@ -23,6 +22,8 @@ from echannel_ray.programs.program_refusals import Refused, closest, shown_name
 from echannel_ray.programs.source import SourceNames
 from echannel_ray.schemas.schema import Array, Bytes, Enum, List, RecordType, Text
 
+# The variables that surely have a value at some place, and the fields of the output that were copied before it.
+SetVariables = frozenset[int | tuple[str, ...]]
 _BITS: Final = {Type.BOOL: 1, Type.INT: 64, Type.FLOAT: 64, Type.TEXT: 0}
 
 
@@ -43,7 +44,16 @@ class FieldPlace(NamedTuple):
     @property
     def leaf(self) -> Leaf | None:
         """The leaf that it belongs to; None where programs can't read one."""
-        return _leaf(self.path, self.shape, self.type)
+        match self.type:
+            case Text():
+                return Leaf(self.path, self.shape, Type.TEXT, 0)
+            case Bytes():
+                return Leaf(self.path, self.shape, Type.BYTES, 0)
+            case Enum(members):
+                kinds = {type(value) for _, value in members}
+                values = TYPES_OF_VALUES.get(next(iter(kinds))) if len(kinds) == 1 else None
+                return None if values is None else Leaf(self.path, self.shape, values, _BITS[values])
+        return leaf_of(self.path, self.shape, self.type)
 
     @property
     def name(self) -> str:
@@ -58,19 +68,6 @@ def entered(place: FieldPlace, type_: Any) -> FieldPlace:
         shape += type_.shape if isinstance(type_, Array) else (None,)
         type_ = type_.item
     return place._replace(type=type_, shape=shape)
-
-
-def _leaf(path: tuple[str, ...], shape: tuple[int | None, ...], type_: Any) -> Leaf | None:
-    match type_:
-        case Text():
-            return Leaf(path, shape, Type.TEXT, 0)
-        case Bytes():
-            return Leaf(path, shape, Type.BYTES, 0)
-        case Enum(members):
-            kinds = {type(value) for _, value in members}
-            values = TYPES_OF_VALUES.get(next(iter(kinds))) if len(kinds) == 1 else None
-            return None if values is None else Leaf(path, shape, values, _BITS[values])
-    return leaf_of(path, shape, type_)
 
 
 @dataclass
@@ -88,8 +85,7 @@ class Scope:
     statics: dict[str, tuple[int, StaticVariable]] = field(default_factory=dict)
     leaves: dict[Leaf, None] = field(default_factory=dict)
     params: dict[str, Param] = field(default_factory=dict)
-    # The variables that have a value here (and the fields of the output that were copied); None: nothing gets here.
-    set_here: frozenset[int | tuple[str, ...]] | None = frozenset()
+    set_here: SetVariables | None = frozenset()  # None: nothing gets here
 
     def new_local(self, name: str, type_: Type) -> int:
         """A slot for a variable; without a name it is one that no text can mention."""
@@ -152,11 +148,6 @@ class Scope:
         elif not hint:
             hint = f": the event's fields are {_some(self.record.names)}"
         return Refused(f"{shown_name(name)} is not known here{hint}", where)
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters that are read, in order."""
-        return tuple(Parameter(name, param.type) for name, param in self.params.items())
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -13,8 +13,6 @@ from echannel_ray.programs.loop_statements import Loops
 from echannel_ray.programs.outputs import MISSING, zero_of
 from echannel_ray.programs.program import (
     Block,
-    Break,
-    Continue,
     Copy,
     Expression,
     If,
@@ -23,7 +21,7 @@ from echannel_ray.programs.program import (
     Where,
 )
 from echannel_ray.programs.program_refusals import Refused
-from echannel_ray.programs.scope import Scope
+from echannel_ray.programs.scope import Scope, SetVariables
 from echannel_ray.schemas.schema import RecordType
 
 _MAX_BLOCKS: Final = 60
@@ -46,12 +44,12 @@ class Checked:
         self.stored: dict[tuple[str, ...], bool] = {}  # fields of the output by path: whether they are copied
         self._checks: dict[type[ast.stmt], Callable[[Any], list[Statement]]] = {
             ast.Assign: self._assign,
-            ast.AnnAssign: self._annotated,
+            ast.AnnAssign: lambda node: self.assignments.annotated(node, is_top=self.depth == 1),
             ast.AugAssign: self.assignments.augmented,
             ast.If: self._if,
             ast.For: self.loops.of,
-            ast.Break: self._break,
-            ast.Continue: self._continue,
+            ast.Break: self.loops.left,
+            ast.Continue: self.loops.left,
             ast.Return: self._return,
             ast.Pass: lambda node: [],
             ast.Expr: self._bare,
@@ -123,9 +121,6 @@ class Checked:
         if is_copied:
             self.scope.give_value(path)
 
-    def _annotated(self, node: ast.AnnAssign) -> list[Statement]:
-        return self.assignments.annotated(node, is_top=self.depth == 1)
-
     def _if(self, node: ast.If) -> list[Statement]:
         prelude, condition = self.condition(node.test)
         before = self.scope.set_here
@@ -134,14 +129,6 @@ class Checked:
         otherwise = self.block(node.orelse)
         self.scope.set_here = both(after_then, self.scope.set_here)
         return [*prelude, If(condition, then, otherwise)]
-
-    def _break(self, node: ast.Break) -> list[Statement]:
-        self.loops.left(self.checker.where(node), "break")
-        return [Break()]
-
-    def _continue(self, node: ast.Continue) -> list[Statement]:
-        self.loops.left(self.checker.where(node), "continue")
-        return [Continue()]
 
     def _return(self, node: ast.Return) -> list[Statement]:
         passes: Expression = operations.FALSE
@@ -176,9 +163,7 @@ class Checked:
         )
 
 
-def both(
-    one: frozenset[int | tuple[str, ...]] | None, other: frozenset[int | tuple[str, ...]] | None
-) -> frozenset[int | tuple[str, ...]] | None:
+def both(one: SetVariables | None, other: SetVariables | None) -> SetVariables | None:
     """What has a value where two paths meet; None is one that doesn't get there."""
     if one is None or other is None:
         return other if one is None else one

@@ -6,6 +6,7 @@ if NULs followed it.
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -39,7 +40,8 @@ def equal_texts(scope: Expressions, left: Expression, right: Expression) -> str:
         if isinstance(one, Choice):
             # The one that is chosen is compared: a value of two machine words for a text would serve nothing else.
             pairs = [(each, other) if one is left else (other, each) for each in (one.then, one.otherwise)]
-            return _equal_chosen(scope, one.condition, pairs)
+            choices = [functools.partial(equal_texts, scope, *pair) for pair in pairs]
+            return scope.emitter.choose(scope.value(one.condition), "i1", choices)
     if isinstance(left, Const) and isinstance(right, Const):
         return "true" if _encoded(left.value, False) == _encoded(right.value, False) else "false"
     for one, other in ((left, right), (right, left)):
@@ -49,19 +51,6 @@ def equal_texts(scope: Expressions, left: Expression, right: Expression) -> str:
                 return _equal_constant(scope, place, pointer, one.value)
             return _equal(scope, _constant(scope, one), _field(place, pointer))
     return _equal(scope, _text(scope, left), _text(scope, right))
-
-
-def _equal_chosen(scope: Expressions, condition: Expression, pairs: list[tuple[Expression, Expression]]) -> str:
-    emitter = scope.emitter
-    result, chosen = emitter.allocate("i1"), scope.value(condition)
-    labels = [emitter.new_label() for _ in range(3)]
-    emitter.branch(chosen, labels[0], labels[1])
-    for label, pair in zip(labels, pairs, strict=False):
-        emitter.label(label)
-        emitter.do(f"store i1 {equal_texts(scope, *pair)}, ptr {result}")
-        emitter.go(labels[2])
-    emitter.label(labels[2])
-    return emitter.put(f"load i1, ptr {result}")
 
 
 def _equal_constant(scope: Expressions, place: Place, pointer: str, value: object) -> str:
