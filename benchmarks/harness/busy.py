@@ -7,7 +7,7 @@ import time
 
 from echannel_ray.benchmarks.harness.records import Reading
 from echannel_ray.formats.packs import encode_body
-from echannel_ray.records.writer import writer_of
+from echannel_ray.records.writer import Writer
 from echannel_ray.schemas import types
 
 PACK_EVENTS = 64
@@ -33,7 +33,7 @@ class Busy:
         return max([min(end, until) - max(began, since) for began, end in self._stalls], default=0.0)
 
     def _run(self) -> None:
-        write, event, pack = writer_of(Reading, types.schema_of(Reading)), Reading(50.0), list[bytes]()
+        write, event, pack = Writer(Reading, types.schema_of(Reading)), Reading(50.0), list[bytes]()
         is_over, clock = self._over.is_set, time.perf_counter
         last = clock()
         while not is_over():

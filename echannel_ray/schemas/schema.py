@@ -180,6 +180,13 @@ Type = (
 )  # fmt: skip
 
 
+def row_of(type_: List | Array | Set) -> Type:
+    """What there is along the first dimension."""
+    if isinstance(type_, Array) and len(type_.shape) > 1:
+        return Array(type_.item, type_.shape[1:])
+    return type_.item
+
+
 class LaidOut(msgspec.Struct, frozen=True, array_like=True):
     """Where one field lies. `code` is what it is for NumPy, with its byte order ("<f8", "|S8", "<M8[ns]"); a nested
     record has a `layout` of its own instead.
