@@ -6,7 +6,8 @@ import threading
 import time
 
 from echannel_ray.benchmarks.harness.records import Reading
-from echannel_ray.formats.packs import encode_body
+from echannel_ray.core.gather import PackColumns
+from echannel_ray.formats.packs import encode_pack
 from echannel_ray.records.writer import Writer
 from echannel_ray.schemas import types
 
@@ -39,7 +40,7 @@ class Busy:
         while not is_over():
             pack.append(write(event))
             if len(pack) == PACK_EVENTS:
-                encode_body([], [1], [1], [PACK_EVENTS], [1], b"", 0, last, pack)
+                encode_pack(PackColumns([], [1], [1], [PACK_EVENTS], [1], b"", 0, pack), 0, last)
                 pack.clear()
             now = clock()
             if now - last > LEAST_STALL_SECONDS:
