@@ -64,8 +64,7 @@ def judge_clocks(offsets: Mapping[str, tuple[float, float]]) -> Iterator[Finding
     wrong = {node: _least(*limits) for node, limits in offsets.items() if _least(*limits) > _LONG_CLOCK_SECONDS}
     for node, seconds in sorted(wrong.items()):
         advice = "have chrony or ntpd set it: latencies, ages and certificates go by clocks"
-        found = warning("clocks", f"differs from the clock here by {seconds:,.1f} s or more", advice)
-        yield found.model_copy(update={"nodes": [node]})
+        yield warning("clocks", f"differs from the clock here by {seconds:,.1f} s or more", advice, [node])
     if offsets and not wrong:
         yield fine("clocks", f"within {_LONG_CLOCK_SECONDS:g} s of the clock here, as far as can be told")
 
@@ -84,8 +83,7 @@ def _judged(facts: Facts, checks: Sequence[Callable[[Facts], Iterator[Finding]]]
 
 
 def _installed(facts: Facts) -> Iterator[Finding]:
-    version = _numbers(facts.python)
-    if version < _PYTHON:
+    if _numbers(facts.python) < _PYTHON:
         yield problem("python", f"Python {facts.python}", "use Python 3.10 or newer")
     else:
         yield fine("python", f"Python {facts.python} on {facts.architecture}")
@@ -109,8 +107,8 @@ def _extras(facts: Facts) -> Iterator[Finding]:
         missing = [name for name in packages if facts.packages.get(name) is None]
         if missing:
             # Nobody needs all of them: it is no fault.
-            absent = fine("extras", f"no {' and '.join(missing)}, so without {purpose}")
-            yield absent.model_copy(update={"advice": f"if you want that: pip install 'echannel-ray[{extra}]'"})
+            advice = f"if you want that: pip install 'echannel-ray[{extra}]'"
+            yield fine("extras", f"no {' and '.join(missing)}, so without {purpose}", advice)
         else:
             there.append(extra)
     if "spark" in there and facts.java is None:
