@@ -59,7 +59,7 @@ class ChannelRow(msgspec.Struct, frozen=True):
     blocked_share: float | None  # of the producers' time that they have waited
     saved_bytes: int
     retained_bytes: int
-    level: str  # see `pressure.level`
+    level: str  # as `painter.level` names it
     edges: list[EndsRow]
     branches: list[DerivedRow]  # each followed by what is derived from it
 
