@@ -8,6 +8,7 @@ import numpy
 import numpy.typing as npt
 from typing_extensions import override
 
+from echannel_ray.programs import tree
 from echannel_ray.programs.field_copy import check_copy
 from echannel_ray.programs.outputs import MISSING, first_values, program_outputs, zero_of
 from echannel_ray.programs.places import (
@@ -18,7 +19,8 @@ from echannel_ray.programs.places import (
     place_of_leaf,
     terminals,
 )
-from echannel_ray.programs.program import Copy, Leaf, Program, Trap, Type, copies
+from echannel_ray.programs.program import Leaf, Program, Trap, Type
+from echannel_ray.programs.tree import copies
 from echannel_ray.schemas.schema import Field, Layout, RecordType
 
 Array = npt.NDArray[Any]
@@ -136,7 +138,7 @@ def first_value(record: RecordType, path: Path) -> Any:
     return value if not isinstance(value, dict) else MISSING
 
 
-def copiers(program: Program, layout: Layout, output: Layout | None) -> dict[Copy, Copier]:
+def copiers(program: Program, layout: Layout, output: Layout | None) -> dict[tree.Copy, Copier]:
     """The copiers of all fields that a program copies whole."""
     if output is None:
         return {}

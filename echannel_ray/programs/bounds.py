@@ -4,25 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from echannel_ray.programs.program import (
-    Binary,
-    Block,
-    Choice,
-    Const,
-    Convert,
-    Expression,
-    For,
-    FunctionCall,
-    If,
-    Length,
-    Load,
-    Local,
-    SetLocal,
-    Static,
-    Type,
-    Unary,
-    operands,
-)
+from echannel_ray.programs import tree
+from echannel_ray.programs.program import Type
+from echannel_ray.programs.tree import Block, Expression, operands
 
 MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**63 - 1
@@ -75,41 +59,42 @@ class Bounds:
         if expression.type is not Type.INT:
             return ANY
         match expression:
-            case Const(_, value):
+            case tree.Const(_, value):
                 return Interval(int(value), int(value))
-            case Load(_, leaf):
+            case tree.Load(_, leaf):
                 return _of_bits(leaf.bits, leaf.signed)
-            case Length():
+            case tree.Length():
                 return Interval(0, MAX_INT)
-            case Local(_, slot):
+            case tree.Local(_, slot):
                 return self.known.get(slot, ANY)
         return self._worked_out(expression, depth - 1) if depth else _UNKNOWN
 
     def _worked_out(self, expression: Expression, depth: int) -> Interval:
         match expression:
-            case Convert(_, value) if value.type in (Type.INT, Type.BOOL):
+            case tree.Convert(_, value) if value.type in (Type.INT, Type.BOOL):
                 return self._of(value, depth)
-            case Unary(_, "-", value):
+            case tree.Unary(_, "-", value):
                 low, high = self._of(value, depth)
                 return Interval(-high, -low)
-            case Binary(_, operator, left, right):
+            case tree.Binary(_, operator, left, right):
                 return _combined(operator, self._of(left, depth), self._of(right, depth))
-            case Choice(_, _, then, otherwise):
-                return _around(self._of(then, depth), self._of(otherwise, depth))
-            case FunctionCall(_, function, arguments):
+            case tree.Choice(_, _, then, otherwise):
+                one, other = self._of(then, depth), self._of(otherwise, depth)
+                return Interval(min(one.low, other.low), max(one.high, other.high))
+            case tree.FunctionCall(_, function, arguments):
                 return _called(function, [self._of(each, depth) for each in arguments])
         return ANY
 
     def may_trap(self, expression: Expression) -> bool:
         """Whether working out an expression may have no result."""
         match expression:
-            case Load(_, leaf, indices) if not self.in_range(indices, leaf.shape):
+            case tree.Load(_, leaf, indices) if not self.in_range(indices, leaf.shape):
                 return True
-            case Static(_, _, index) if index is not None:
+            case tree.Static(_, _, index) if index is not None:
                 return True
-            case Convert(Type.INT, value) if value.type is Type.FLOAT:
+            case tree.Convert(Type.INT, value) if value.type is Type.FLOAT:
                 return True
-            case Binary(_, operator, left, right) if self._fails(operator, left, right):
+            case tree.Binary(_, operator, left, right) if self._fails(operator, left, right):
                 return True
         return any(map(self.may_trap, operands(expression)))
 
@@ -142,12 +127,12 @@ def count_assignments(block: Block, counts: dict[int, int] | None = None) -> dic
     counts = {} if counts is None else counts
     for statement in block:
         match statement:
-            case SetLocal(slot):
+            case tree.SetLocal(slot):
                 counts[slot] = counts.get(slot, 0) + 1
-            case If(_, then, otherwise):
+            case tree.If(_, then, otherwise):
                 count_assignments(then, counts)
                 count_assignments(otherwise, counts)
-            case For(slot, body=body):
+            case tree.For(slot, body=body):
                 counts[slot] = counts.get(slot, 0) + 1
                 count_assignments(body, counts)
     return counts
@@ -157,10 +142,6 @@ def _of_bits(bits: int, is_signed: bool) -> Interval:
     if is_signed:
         return Interval(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     return Interval(0, 2**bits - 1)
-
-
-def _around(one: Interval, other: Interval) -> Interval:
-    return Interval(min(one.low, other.low), max(one.high, other.high))
 
 
 def _combined(operator: str, left: Interval, right: Interval) -> Interval:

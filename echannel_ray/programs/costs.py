@@ -4,26 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from echannel_ray.programs.program import (
-    FUNCTIONS,
-    Binary,
-    Block,
-    Choice,
-    Compare,
-    Copy,
-    Expression,
-    For,
-    FunctionCall,
-    If,
-    Program,
-    Return,
-    SetLocal,
-    SetStatic,
-    Statement,
-    StoreItem,
-    Type,
-    operands,
-)
+from echannel_ray.programs import tree
+from echannel_ray.programs.program import FUNCTIONS, Program, Type
+from echannel_ray.programs.tree import Block, Expression, Statement, operands
 
 MAX_COST: Final = 10**8  # about a tenth of a second of machine code: nobody means to spend more on one event
 _COPY: Final = 10
@@ -43,17 +26,17 @@ def of_block(block: Block) -> int:
 
 def _of_statement(statement: Statement) -> int:
     match statement:
-        case SetLocal(_, value) | Return(value):
+        case tree.SetLocal(_, value) | tree.Return(value):
             return 1 + _of(value)
-        case SetStatic(_, index, value):
+        case tree.SetStatic(_, index, value):
             return 1 + _of(value) + (0 if index is None else _of(index))
-        case StoreItem(_, indices, value):
+        case tree.StoreItem(_, indices, value):
             return 1 + _of(value) + sum(map(_of, indices))
-        case Copy():
+        case tree.Copy():
             return _COPY
-        case If(condition, then, otherwise):
+        case tree.If(condition, then, otherwise):
             return 1 + _of(condition) + max(of_block(then), of_block(otherwise))
-        case For(_, start, stop, _, body, most):
+        case tree.For(_, start, stop, _, body, most):
             return 1 + _of(start) + _of(stop) + most * (2 + of_block(body))
     return 1
 
@@ -61,12 +44,12 @@ def _of_statement(statement: Statement) -> int:
 def _of(expression: Expression) -> int:
     own = 1
     match expression:
-        case Choice(_, condition, then, otherwise):
+        case tree.Choice(_, condition, then, otherwise):
             return 1 + _of(condition) + max(_of(then), _of(otherwise))
-        case Binary(_, "/" | "//" | "%"):
+        case tree.Binary(_, "/" | "//" | "%"):
             own = _DIVISION
-        case Compare(_, _, left) if left.type in (Type.TEXT, Type.BYTES):
+        case tree.Compare(_, _, left) if left.type in (Type.TEXT, Type.BYTES):
             own = _TEXT
-        case FunctionCall(_, function):
+        case tree.FunctionCall(_, function):
             own = FUNCTIONS[function].cost
     return own + sum(map(_of, operands(expression)))

@@ -148,7 +148,7 @@ class Emitter:
         size, kind = place.dtype.itemsize, place.dtype.kind
         raw = self.put(f"load i{8 * size}, ptr {pointer}, align 1")
         if place.is_foreign:
-            raw = self.put(f"call i{8 * size} @llvm.bswap.i{8 * size}(i{8 * size} {raw})")
+            raw = self._swapped(raw, size)
         if kind == "b":
             return self.convert(self.put(f"icmp ne i8 {raw}, 0"), Type.BOOL, type_)
         if kind == "f":
@@ -172,18 +172,18 @@ class Emitter:
             if size < 8:
                 raw = self.put(f"trunc i64 {raw} to i{8 * size}")
         if place.is_foreign:
-            raw = self.put(f"call i{8 * size} @llvm.bswap.i{8 * size}(i{8 * size} {raw})")
+            raw = self._swapped(raw, size)
         self.do(f"store i{8 * size} {raw}, ptr {pointer}, align 1")
 
-    def move(self, source: str, target: str, size: int) -> None:
-        """Write the copy of so many bytes: 1, 2, 4 or 8."""
-        self.do(f"store i{8 * size} {self.put(f'load i{8 * size}, ptr {source}, align 1')}, ptr {target}, align 1")
+    def move(self, source: str, target: str, size: int, is_swapped: bool) -> None:
+        """Write the copy of so many bytes (1, 2, 4 or 8), perhaps in the other order."""
+        raw = self.put(f"load i{8 * size}, ptr {source}, align 1")
+        if is_swapped:
+            raw = self._swapped(raw, size)
+        self.do(f"store i{8 * size} {raw}, ptr {target}, align 1")
 
-    def move_swapped(self, source: str, target: str, size: int) -> None:
-        """Write the copy of so many bytes, in the other order."""
-        loaded = self.put(f"load i{8 * size}, ptr {source}, align 1")
-        swapped = self.put(f"call i{8 * size} @llvm.bswap.i{8 * size}(i{8 * size} {loaded})")
-        self.do(f"store i{8 * size} {swapped}, ptr {target}, align 1")
+    def _swapped(self, raw: str, size: int) -> str:
+        return self.put(f"call i{8 * size} @llvm.bswap.i{8 * size}(i{8 * size} {raw})")
 
     def bits_with_one_nan(self, value: str, size: int = 8) -> str:
         """The bits of a floating point number, or of the one NaN that is stored.

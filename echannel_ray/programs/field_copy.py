@@ -70,7 +70,7 @@ def _copy_item(emitter: Emitter, one: str, source: Place, other: str, target: Pl
     if source.dtype == target.dtype:
         _copy_bytes(emitter, one, other, size)
     elif kind in "iufmM" and size == size_out:  # as bits: a NaN stays the NaN that it is
-        emitter.move_swapped(one, other, size)
+        emitter.move(one, other, size, is_swapped=True)
     elif kind in _TYPES:
         emitter.store(emitter.load(one, source, _TYPES[kind]), _TYPES[kind], other, target)
     elif kind == "S":
@@ -78,10 +78,10 @@ def _copy_item(emitter: Emitter, one: str, source: Place, other: str, target: Pl
         _fill_up(emitter, other, min(size, size_out), size_out)
     elif kind == "U":
         _fill_up(emitter, other, min(size, size_out), size_out)
-        move = emitter.move_swapped if source.is_foreign != target.is_foreign else emitter.move
+        swapped = source.is_foreign != target.is_foreign
         emitter.repeat(
             min(size, size_out) // 4,
-            lambda i: move(emitter.shifted(one, 0, [(i, 4)]), emitter.shifted(other, 0, [(i, 4)]), 4),
+            lambda i: emitter.move(emitter.shifted(one, 0, [(i, 4)]), emitter.shifted(other, 0, [(i, 4)]), 4, swapped),
         )
     else:
         raise UnfitLayout(f"{source.dtype.str} can't be copied to {target.dtype.str}")

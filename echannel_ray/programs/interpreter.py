@@ -5,29 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from echannel_ray.programs import arithmetic
+from echannel_ray.programs import arithmetic, tree
 from echannel_ray.programs.bounds import count_assignments, of_turns
 from echannel_ray.programs.field_getters import field_getter, getter
 from echannel_ray.programs.outputs import assembler, copied, first_values, fresh, program_outputs
-from echannel_ray.programs.program import (
-    Block,
-    Break,
-    Continue,
-    Copy,
-    For,
-    If,
-    Program,
-    Result,
-    Return,
-    SetLocal,
-    SetStatic,
-    Statement,
-    StoreItem,
-    Trap,
-    Type,
-    Where,
-)
+from echannel_ray.programs.program import Program, Result, Trap, Type, Where
 from echannel_ray.programs.python_source import PythonExpressions
+from echannel_ray.programs.tree import Block, Statement
 from echannel_ray.schemas.schema import RecordType
 
 
@@ -119,42 +103,42 @@ class _Writer:
     def _statement(self, statement: Statement, indent: str) -> None:
         of, line = self.expressions.of, self._lines.append
         match statement:
-            case SetLocal(slot, value):
+            case tree.SetLocal(slot, value):
                 line(f"{indent}v{slot} = {of(value)}")
                 if self._assignments[slot] == 1 and value.type is Type.INT:
                     self.expressions.bounds.known[slot] = self.expressions.bounds.of(value)
-            case SetStatic(slot, index, value, where):
+            case tree.SetStatic(slot, index, value, where):
                 code = of(value) if value.type is not Type.FLOAT else self._narrowed((Type.FLOAT, 64), of(value))
                 place = "" if index is None else f"[{self._index(f's{slot}', of(index), where)}]"
                 line(f"{indent}s{slot}{place} = {code}")
-            case StoreItem():
+            case tree.StoreItem():
                 self._store(statement, indent)
-            case Copy(target, source):
+            case tree.Copy(target, source):
                 line(f"{indent}{self._copies[target]} = {self.expressions.named(source)}")
-            case If():
+            case tree.If():
                 self._if(statement, indent, "if")
-            case For():
+            case tree.For():
                 self._for(statement, indent)
-            case Break():
+            case tree.Break():
                 line(f"{indent}break")
-            case Continue():
+            case tree.Continue():
                 line(f"{indent}continue")
-            case Return(passes):
+            case tree.Return(passes):
                 self._return(of(passes), indent)
 
-    def _if(self, statement: If, indent: str, word: str) -> None:
+    def _if(self, statement: tree.If, indent: str, word: str) -> None:
         self._lines.append(f"{indent}{word} {self.expressions.of(statement.condition)}:")
         self._block(statement.then, indent + " ")
         match statement.otherwise:
             case ():
                 pass
-            case (If() as other,):
+            case (tree.If() as other,):
                 self._if(other, indent, "elif")
             case otherwise:
                 self._lines.append(f"{indent}else:")
                 self._block(otherwise, indent + " ")
 
-    def _for(self, statement: For, indent: str) -> None:
+    def _for(self, statement: tree.For, indent: str) -> None:
         of, bounds, slot = self.expressions.of, self.expressions.bounds, statement.slot
         start, stop = bounds.of(statement.start), bounds.of(statement.stop)
         bounds_of_slot, _ = of_turns(start, stop, statement.step)
@@ -166,7 +150,7 @@ class _Writer:
         if self._assignments[slot] > 1:
             bounds.known.pop(slot, None)
 
-    def _store(self, statement: StoreItem, indent: str) -> None:
+    def _store(self, statement: tree.StoreItem, indent: str) -> None:
         leaf, value = statement.leaf, statement.value
         code = self.expressions.of(value)
         if leaf.type is Type.FLOAT:
@@ -182,7 +166,7 @@ class _Writer:
                 place = f"{place}[{checked}]"
         self._lines.append(f"{indent}{place} = {code}")
 
-    def _narrowed_whole(self, statement: StoreItem, code: str) -> str:
+    def _narrowed_whole(self, statement: tree.StoreItem, code: str) -> str:
         bits, bounds = statement.leaf.bits, self.expressions.bounds.of(statement.value)
         low = -(2 ** (bits - 1)) if statement.leaf.signed else 0
         if bounds.lies_within(low, low + 2**bits - 1):

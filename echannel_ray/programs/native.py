@@ -99,11 +99,12 @@ def trapped_at(status: int) -> int:
     return status >> 20
 
 
-Discard = Callable[[Callable[[], None]], None]
-
-
 def compile_program(
-    program: Program, layout: Layout, output: Layout | None, template: bytes = b"", discard: Discard | None = None
+    program: Program,
+    layout: Layout,
+    output: Layout | None,
+    template: bytes = b"",
+    discard: Callable[[Callable[[], None]], None] = lambda free: free(),
 ) -> NativeCode:
     """The machine code; `ImportError` without llvmlite, `RuntimeError` where LLVM fails. `discard` has the memory freed
     when nobody holds the code any more: at once without it.
@@ -128,12 +129,8 @@ def compile_program(
     except BaseException:
         free()
         raise
-    weakref.finalize(code, discard or _at_once, free).atexit = False
+    weakref.finalize(code, discard, free).atexit = False
     return code
-
-
-def _at_once(free: Callable[[], None]) -> None:
-    free()
 
 
 def load() -> Any:

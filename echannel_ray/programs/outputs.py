@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from echannel_ray.formats import plain
 from echannel_ray.programs.arithmetic import NARROWED
-from echannel_ray.programs.program import ZEROS, Leaf, Program, Type, copies
+from echannel_ray.programs.program import ZEROS, Leaf, Program, Type
+from echannel_ray.programs.tree import copies
 from echannel_ray.schemas.schema import (
     Array,
     Bool,

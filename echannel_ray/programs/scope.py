@@ -6,20 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from echannel_ray.programs import tree
 from echannel_ray.programs.bounds import Bounds
 from echannel_ray.programs.outputs import leaf_of
-from echannel_ray.programs.program import (
-    TYPES_OF_VALUES,
-    Expression,
-    Leaf,
-    LocalVariable,
-    Param,
-    StaticVariable,
-    Type,
-    Where,
-)
+from echannel_ray.programs.program import TYPES_OF_VALUES, Leaf, LocalVariable, StaticVariable, Type, Where
 from echannel_ray.programs.program_refusals import Refused, closest, shown_name
 from echannel_ray.programs.source import SourceNames
+from echannel_ray.programs.tree import Expression
 from echannel_ray.schemas.schema import Array, Bytes, Enum, List, RecordType, Text
 
 # The variables that surely have a value at some place, and the fields of the output that were copied before it.
@@ -84,7 +77,7 @@ class Scope:
     slots: dict[str, int] = field(default_factory=dict)
     statics: dict[str, tuple[int, StaticVariable]] = field(default_factory=dict)
     leaves: dict[Leaf, None] = field(default_factory=dict)
-    params: dict[str, Param] = field(default_factory=dict)
+    params: dict[str, tree.Param] = field(default_factory=dict)
     set_here: SetVariables | None = frozenset()  # None: nothing gets here
 
     def new_local(self, name: str, type_: Type) -> int:
@@ -126,7 +119,7 @@ class Scope:
             raise Refused(f"{place.name} has no field {shown_name(name)}{hint}", where)
         return entered(place._replace(path=(*place.path, name)), found.type)
 
-    def param(self, name: str, where: Where) -> Param:
+    def param(self, name: str, where: Where) -> tree.Param:
         """A parameter, which is read from now on."""
         type_ = self.given_params.get(name)
         if type_ is None:
@@ -134,7 +127,7 @@ class Scope:
                 "" if self.given_params else ": this program was given no parameters"
             )
             raise Refused(f"there is no parameter {shown_name(name)}{hint}", where)
-        return self.params.setdefault(name, Param(type_, len(self.params)))
+        return self.params.setdefault(name, tree.Param(type_, len(self.params)))
 
     def unknown(self, name: str, where: Where) -> Refused:
         """The error for a name that stands for nothing."""

@@ -6,22 +6,15 @@ import ast
 from collections.abc import Callable
 from typing import Any, Final
 
-from echannel_ray.programs import operations
+from echannel_ray.programs import operations, tree
 from echannel_ray.programs.assignments import Assignments
 from echannel_ray.programs.checker import Checker
 from echannel_ray.programs.loop_statements import Loops
 from echannel_ray.programs.outputs import MISSING, zero_of
-from echannel_ray.programs.program import (
-    Block,
-    Copy,
-    Expression,
-    If,
-    Return,
-    Statement,
-    Where,
-)
+from echannel_ray.programs.program import Where
 from echannel_ray.programs.program_refusals import Refused
 from echannel_ray.programs.scope import Scope, SetVariables
+from echannel_ray.programs.tree import Block, Expression, Statement
 from echannel_ray.schemas.schema import RecordType
 
 _MAX_BLOCKS: Final = 60
@@ -109,7 +102,7 @@ class Checked:
 
     def _note(self, statement: Statement, path: tuple[str, ...], where: Where) -> None:
         """A field of the output is either copied as a whole, or set item by item."""
-        is_copied = isinstance(statement, Copy)
+        is_copied = isinstance(statement, tree.Copy)
         if is_copied and self.loops.depth:
             raise Refused("a field is copied as a whole outside of loops only", where)
         for other, was_copied in self.stored.items():
@@ -128,7 +121,7 @@ class Checked:
         after_then, self.scope.set_here = self.scope.set_here, before
         otherwise = self.block(node.orelse)
         self.scope.set_here = both(after_then, self.scope.set_here)
-        return [*prelude, If(condition, then, otherwise)]
+        return [*prelude, tree.If(condition, then, otherwise)]
 
     def _return(self, node: ast.Return) -> list[Statement]:
         passes: Expression = operations.FALSE
@@ -141,7 +134,7 @@ class Checked:
         if output is not None and passes != operations.FALSE:
             self._require(output, (), where)
         self.scope.set_here = None
-        return [Return(passes)]
+        return [tree.Return(passes)]
 
     def _require(self, record: RecordType, path: tuple[str, ...], where: Where) -> None:
         """Refuse where a field has no value here and none that it has of itself."""

@@ -10,9 +10,11 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from echannel_ray.programs import tree
 from echannel_ray.programs.native_state import param_at
 from echannel_ray.programs.places import Place
-from echannel_ray.programs.program import Choice, Const, Expression, Load, Param, Type
+from echannel_ray.programs.program import Type
+from echannel_ray.programs.tree import Expression
 
 if TYPE_CHECKING:
     from echannel_ray.programs.expressions import Expressions
@@ -37,15 +39,15 @@ class _Text(NamedTuple):
 def equal_texts(scope: Expressions, left: Expression, right: Expression) -> str:
     """Whether two texts are equal, as an operand."""
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, Choice):
+        if isinstance(one, tree.Choice):
             # The one that is chosen is compared: a value of two machine words for a text would serve nothing else.
             pairs = [(each, other) if one is left else (other, each) for each in (one.then, one.otherwise)]
             choices = [functools.partial(equal_texts, scope, *pair) for pair in pairs]
             return scope.emitter.choose(scope.value(one.condition), "i1", choices)
-    if isinstance(left, Const) and isinstance(right, Const):
+    if isinstance(left, tree.Const) and isinstance(right, tree.Const):
         return "true" if _encoded(left.value, False) == _encoded(right.value, False) else "false"
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, Const) and isinstance(other, Load):
+        if isinstance(one, tree.Const) and isinstance(other, tree.Load):
             place, pointer = scope.pointer(other.leaf, other.indices, other.where)
             if place.dtype.itemsize <= _MAX_UNROLLED_BYTES:
                 return _equal_constant(scope, place, pointer, one.value)
@@ -74,11 +76,11 @@ def _equal_constant(scope: Expressions, place: Place, pointer: str, value: objec
 def _text(scope: Expressions, expression: Expression) -> _Text:
     emitter = scope.emitter
     match expression:
-        case Const():
+        case tree.Const():
             return _constant(scope, expression)
-        case Load(_, leaf, indices, where):
+        case tree.Load(_, leaf, indices, where):
             return _field(*scope.pointer(leaf, indices, where))
-        case Param(_, slot):
+        case tree.Param(_, slot):
             pointer = emitter.put(f"load ptr, ptr {emitter.shifted('%state', param_at(slot))}, align 1")
             units = emitter.put(f"load i64, ptr {emitter.shifted('%state', param_at(slot) + 8)}, align 1")
             return _Text(pointer, units)
@@ -90,7 +92,7 @@ def _field(place: Place, pointer: str) -> _Text:
     return _Text(pointer, str(place.dtype.itemsize // unit), place)
 
 
-def _constant(scope: Expressions, constant: Const) -> _Text:
+def _constant(scope: Expressions, constant: tree.Const) -> _Text:
     data = _encoded(constant.value, False)
     units = len(data) // (4 if constant.type is Type.TEXT else 1)
     return _Text(scope.emitter.module.constant(data or b"\0"), str(units))
