@@ -65,7 +65,7 @@ def info(
     with exit_codes():
         check_names(namespace, channel)
         with ray_connection.running_ray(address):
-            from echannel_ray.overview.details import read_details
+            from echannel_ray.overview.readings import read_details
 
             found = read_details(namespace, channel)
         if as_json:
@@ -153,8 +153,7 @@ def tree(
     with exit_codes():
         check_names(namespace, channel)
         with ray_connection.running_ray(address):
-            from echannel_ray.overview.details import read_details
-            from echannel_ray.overview.readings import read_channels
+            from echannel_ray.overview.readings import read_channels, read_details
             from echannel_ray.overview.topology import derivation_of
 
             lines = read_channels(namespace) if channel is None else [read_details(namespace, channel)]

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from echannel_ray.programs.program import FUNCTIONS, Trap, Type, Where
+from echannel_ray.programs.program import FUNCTIONS, Trap, Where
 
 _SIGN: Final = 1 << 63
 _ALL: Final = (1 << 64) - 1
@@ -154,8 +154,5 @@ _EXACT: Final[dict[str, Callable[..., Any]]] = {
 CALLED: Final[dict[str, Callable[..., Any]]] = _EXACT | {
     name: _library_function(name) for name, function in FUNCTIONS.items() if not function.is_exact
 }
-NARROWED: Final[dict[tuple[Type, int], Callable[[float], float]]] = {
-    (Type.FLOAT, 64): canonical,
-    (Type.FLOAT, 32): to_single,
-    (Type.FLOAT, 16): to_half,
-}
+# What makes a floating point number one of so many bits.
+NARROWED: Final[dict[int, Callable[[float], float]]] = {64: canonical, 32: to_single, 16: to_half}

@@ -41,19 +41,13 @@ class Bounds:
     def __init__(self) -> None:
         self.known: dict[int, Interval] = {}
 
-    def of(self, expression: Expression) -> Interval:
+    def of(self, expression: Expression, depth: int = _MAX_DEPTH) -> Interval:
         """Where the value of an expression (INT, or BOOL as 0 or 1) lies."""
-        return self._of(expression, _MAX_DEPTH)
-
-    def exact(self, expression: Expression) -> Interval:
-        """The interval of an expression before it wraps around: it `fits` where it doesn't have to."""
-        return self._exact(expression, _MAX_DEPTH)
-
-    def _of(self, expression: Expression, depth: int) -> Interval:
-        exact = self._exact(expression, depth)
+        exact = self.exact(expression, depth)
         return exact if exact.fits else ANY
 
-    def _exact(self, expression: Expression, depth: int) -> Interval:
+    def exact(self, expression: Expression, depth: int = _MAX_DEPTH) -> Interval:
+        """The interval of an expression before it wraps around: it `fits` where it doesn't have to."""
         if expression.type is Type.BOOL:
             return _TRUTH
         if expression.type is not Type.INT:
@@ -72,17 +66,17 @@ class Bounds:
     def _worked_out(self, expression: Expression, depth: int) -> Interval:
         match expression:
             case tree.Convert(_, value) if value.type in (Type.INT, Type.BOOL):
-                return self._of(value, depth)
+                return self.of(value, depth)
             case tree.Unary(_, "-", value):
-                low, high = self._of(value, depth)
+                low, high = self.of(value, depth)
                 return Interval(-high, -low)
             case tree.Binary(_, operator, left, right):
-                return _combined(operator, self._of(left, depth), self._of(right, depth))
+                return _combined(operator, self.of(left, depth), self.of(right, depth))
             case tree.Choice(_, _, then, otherwise):
-                one, other = self._of(then, depth), self._of(otherwise, depth)
+                one, other = self.of(then, depth), self.of(otherwise, depth)
                 return Interval(min(one.low, other.low), max(one.high, other.high))
             case tree.FunctionCall(_, function, arguments):
-                return _called(function, [self._of(each, depth) for each in arguments])
+                return _called(function, [self.of(each, depth) for each in arguments])
         return ANY
 
     def may_trap(self, expression: Expression) -> bool:

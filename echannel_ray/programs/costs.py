@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from echannel_ray.programs import tree
-from echannel_ray.programs.program import FUNCTIONS, Program, Type
+from echannel_ray.programs.program import FUNCTIONS, Type
 from echannel_ray.programs.tree import Block, Expression, Statement, operands
 
 MAX_COST: Final = 10**8  # about a tenth of a second of machine code: nobody means to spend more on one event
@@ -14,13 +14,8 @@ _TEXT: Final = 5
 _DIVISION: Final = 5
 
 
-def cost_of(program: Program) -> int:
-    """The steps that a program takes at most for an event."""
-    return of_block(program.body)
-
-
-def of_block(block: Block) -> int:
-    """The steps of some statements."""
+def cost_of(block: Block) -> int:
+    """The steps that some statements take at most for an event."""
     return sum(map(_of_statement, block))
 
 
@@ -35,9 +30,9 @@ def _of_statement(statement: Statement) -> int:
         case tree.Copy():
             return _COPY
         case tree.If(condition, then, otherwise):
-            return 1 + _of(condition) + max(of_block(then), of_block(otherwise))
+            return 1 + _of(condition) + max(cost_of(then), cost_of(otherwise))
         case tree.For(_, start, stop, _, body, most):
-            return 1 + _of(start) + _of(stop) + most * (2 + of_block(body))
+            return 1 + _of(start) + _of(stop) + most * (2 + cost_of(body))
     return 1
 
 

@@ -76,7 +76,7 @@ def _checked(
         cost=0,
     )
     program = in_parts(program)
-    cost = cost_of(program)
+    cost = cost_of(program.body)
     if cost > MAX_COST:
         where = checker.where(nodes[0])
         raise Refused(f"this takes up to {cost:.2g} steps for an event: at most {MAX_COST:.0e} are allowed", where)

@@ -108,7 +108,7 @@ class _Writer:
                 if self._assignments[slot] == 1 and value.type is Type.INT:
                     self.expressions.bounds.known[slot] = self.expressions.bounds.of(value)
             case tree.SetStatic(slot, index, value, where):
-                code = of(value) if value.type is not Type.FLOAT else self._narrowed((Type.FLOAT, 64), of(value))
+                code = of(value) if value.type is not Type.FLOAT else self._narrowed(64, of(value))
                 place = "" if index is None else f"[{self._index(f's{slot}', of(index), where)}]"
                 line(f"{indent}s{slot}{place} = {code}")
             case tree.StoreItem():
@@ -154,7 +154,7 @@ class _Writer:
         leaf, value = statement.leaf, statement.value
         code = self.expressions.of(value)
         if leaf.type is Type.FLOAT:
-            code = self._narrowed((Type.FLOAT, leaf.bits), code)
+            code = self._narrowed(leaf.bits, code)
         elif leaf.type in (Type.INT, Type.UNSIGNED):
             code = self._narrowed_whole(statement, code)
         place = self._outputs[leaf]
@@ -173,9 +173,9 @@ class _Writer:
             return code
         return f"({code} - {low} & {2**bits - 1}) + {low}" if low else f"{code} & {2**bits - 1}"
 
-    def _narrowed(self, leaf: tuple[Type, int], code: str) -> str:
-        name = f"narrow_{leaf[1]}"
-        self.expressions.names[name] = arithmetic.NARROWED[leaf]
+    def _narrowed(self, bits: int, code: str) -> str:
+        name = f"narrow_{bits}"
+        self.expressions.names[name] = arithmetic.NARROWED[bits]
         return f"{name}({code})"
 
     def _index(self, items: str, index: str, where: Where) -> str:

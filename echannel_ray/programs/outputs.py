@@ -157,7 +157,7 @@ def _typed(value: Any, leaf: Leaf) -> Any:
     """A default as the leaf has it: that of a floating point field may be written as a whole number."""
     if isinstance(value, list):
         return [_typed(each, leaf) for each in value]
-    return NARROWED[leaf.type, leaf.bits](float(value)) if leaf.type is Type.FLOAT else value
+    return NARROWED[leaf.bits](float(value)) if leaf.type is Type.FLOAT else value
 
 
 def fresh(items: list[Any], dimensions: int) -> list[Any]:
