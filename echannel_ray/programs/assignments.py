@@ -95,7 +95,7 @@ class Assignments:
         if name in self.turning:
             raise Refused(f"{name} counts the turns of this loop, and can't be set in it: take another name", where)
         slot = self.local(name, value, where)
-        value = self._fitting(value, scope.locals[slot].type, name, where)
+        value = self._fitting(value, scope.locals[slot], name, where)
         if name in self._once and value.type is Type.INT:
             scope.bounds.known[slot] = scope.bounds.of(value)
         scope.give_value(slot)

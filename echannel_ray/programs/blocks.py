@@ -11,14 +11,7 @@ from typing_extensions import override
 from echannel_ray.programs import tree
 from echannel_ray.programs.field_copy import check_copy
 from echannel_ray.programs.outputs import MISSING, first_values, program_outputs, zero_of
-from echannel_ray.programs.places import (
-    Place,
-    default_at,
-    missing_value,
-    place_of,
-    place_of_leaf,
-    terminals,
-)
+from echannel_ray.programs.places import Place, default_at, missing_value, place_of, place_of_leaf, terminals
 from echannel_ray.programs.program import Leaf, Program, Trap, Type
 from echannel_ray.programs.tree import copies
 from echannel_ray.schemas.schema import Field, Layout, RecordType

@@ -171,7 +171,7 @@ class Checker:
             slot = scope.slots[name]
             if not scope.has_value(slot):
                 raise Refused(f"{name} may have no value here: give it one before the `if` or the loop", where)
-            return tree.Local(scope.locals[slot].type, slot)
+            return tree.Local(scope.locals[slot], slot)
         place = scope.root(name)
         if place is not None and place.path:
             return self.load(place, where)

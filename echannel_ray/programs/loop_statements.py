@@ -86,8 +86,8 @@ class Loops:
         if name in checked.assignments.turning:
             raise Refused(f"{name} counts the turns of a loop around this one: take another name", where)
         slot = checked.assignments.local(name, tree.Const(Type.INT, 0), where)
-        if checked.scope.locals[slot].type is not Type.INT:
-            kind = operations.named(checked.scope.locals[slot].type)
+        if checked.scope.locals[slot] is not Type.INT:
+            kind = operations.named(checked.scope.locals[slot])
             raise Refused(f"{name} is {kind}, and can't count turns: take another name", where)
         return slot
 
@@ -148,8 +148,8 @@ class Loops:
         if name in checked.scope.statics or name in checked.assignments.turning:
             raise Refused(f"{name} is used already: take another name", target)
         local = checked.assignments.local(name, value, target)
-        if checked.scope.locals[local].type is not value.type:
-            kind, other = operations.named(checked.scope.locals[local].type), operations.named(value.type)
+        if checked.scope.locals[local] is not value.type:
+            kind, other = operations.named(checked.scope.locals[local]), operations.named(value.type)
             raise Refused(f"{name} is {kind}, and the items are {other}: take another name", target)
         if name in self._once and value.type is Type.INT:
             checked.scope.bounds.known[local] = checked.scope.bounds.of(value)

@@ -63,7 +63,7 @@ class _Statements:
     def __init__(self, module: Module, program: Program, layout: Layout, output: Layout | None) -> None:
         self._emitter = Emitter(module)
         self._program, self._layout, self._output = program, layout, output
-        self._locals = [self._emitter.allocate(IR_TYPES[variable.type]) for variable in program.locals]
+        self._locals = [self._emitter.allocate(IR_TYPES[type_]) for type_ in program.locals]
         self._scope = Expressions(self._emitter, program, layout, self._locals)
         self._assignments = count_assignments(program.body)
         self._loops: list[tuple[str, str]] = []  # where `continue` and `break` lead

@@ -11,18 +11,7 @@ from echannel_ray.formats import plain
 from echannel_ray.programs.arithmetic import NARROWED
 from echannel_ray.programs.program import ZEROS, Leaf, Program, Type
 from echannel_ray.programs.tree import copies
-from echannel_ray.schemas.schema import (
-    Array,
-    Bool,
-    Bytes,
-    Complex,
-    Field,
-    Float,
-    Int,
-    Optional,
-    RecordType,
-    Text,
-)
+from echannel_ray.schemas.schema import Array, Bool, Bytes, Complex, Field, Float, Int, Optional, RecordType, Text
 
 MAX_ITEMS: Final = 1_000_000
 MISSING: Final = object()  # no value that can be written down: whoever makes the record has its default

@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 from echannel_ray.programs import tree
-from echannel_ray.programs.program import LocalVariable, Program, Type, Where
+from echannel_ray.programs.program import Program, Type, Where
 from echannel_ray.programs.tree import Block, Expression, Statement, operands
 
 _PARTS: Final = 4
@@ -69,7 +69,7 @@ class _Parted:
         return made
 
     def _new_local(self) -> int:
-        self.locals.append(LocalVariable("", Type.FLOAT))
+        self.locals.append(Type.FLOAT)
         return len(self.locals) - 1
 
 

@@ -143,13 +143,6 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 
-class LocalVariable(NamedTuple):
-    """A local variable: it begins anew with each event."""
-
-    name: str
-    type: Type  # BOOL, INT or FLOAT
-
-
 class StaticVariable(NamedTuple):
     """A static variable of each replica; an array of `length` items, or (0) a single value."""
 
@@ -171,7 +164,7 @@ class Program:
     """A text that was found to be safe for records of a schema, and the steps that it takes at most."""
 
     body: Block  # every path ends in a Return
-    locals: tuple[LocalVariable, ...]
+    locals: tuple[Type, ...]  # of variables that begin anew with each event: BOOL, INT or FLOAT
     statics: tuple[StaticVariable, ...]
     params: tuple[Parameter, ...]  # those that it reads
     leaves: tuple[Leaf, ...]  # of the event, those that it loads, each once

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from echannel_ray.programs import tree
 from echannel_ray.programs.bounds import Bounds
 from echannel_ray.programs.outputs import leaf_of
-from echannel_ray.programs.program import TYPES_OF_VALUES, Leaf, LocalVariable, StaticVariable, Type, Where
+from echannel_ray.programs.program import TYPES_OF_VALUES, Leaf, StaticVariable, Type, Where
 from echannel_ray.programs.program_refusals import Refused, closest, shown_name
 from echannel_ray.programs.source import SourceNames
 from echannel_ray.programs.tree import Expression
@@ -73,7 +73,7 @@ class Scope:
     names: SourceNames
     assigned_names: frozenset[str]  # all that the text assigns to: locals, whatever else is called so
     bounds: Bounds = field(default_factory=Bounds)
-    locals: list[LocalVariable] = field(default_factory=list)
+    locals: list[Type] = field(default_factory=list)
     slots: dict[str, int] = field(default_factory=dict)
     statics: dict[str, tuple[int, StaticVariable]] = field(default_factory=dict)
     leaves: dict[Leaf, None] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Scope:
 
     def new_local(self, name: str, type_: Type) -> int:
         """A slot for a variable; without a name it is one that no text can mention."""
-        self.locals.append(LocalVariable(name, type_))
+        self.locals.append(type_)
         slot = len(self.locals) - 1
         if name:
             self.slots[name] = slot

@@ -31,13 +31,9 @@ def _values(column: Column, type_: schema.Type) -> Sequence[Any]:
         case schema.List() | schema.Array():
             return _lists(column, schema.row_of(type_))
         case schema.Map():
-            pairs = _lists(column.cast(pairs_type(column.type)), _pair(type_))
-            return [dict(each) for each in pairs]
+            pair = RecordType((schema.Field("key", type_.key), schema.Field("value", type_.value)))
+            return [dict(each) for each in _lists(column.cast(pairs_type(column.type)), pair)]
     return _plain_values(column, type_)
-
-
-def _pair(type_: schema.Map) -> RecordType:
-    return RecordType((schema.Field("key", type_.key), schema.Field("value", type_.value)))
 
 
 def _plain_values(column: Column, type_: schema.Type) -> Sequence[Any]:

@@ -15,7 +15,6 @@ from echannel_ray.programs.places import place_of, terminals
 from echannel_ray.programs.program import (
     FUNCTIONS,
     Leaf,
-    LocalVariable,
     Parameter,
     Program,
     StaticVariable,
@@ -158,8 +157,7 @@ class Maker:
     # ---- programs
 
     def _program(self):
-        types = [self.random.choice(NUMBERS) for _ in range(4)] + [Type.INT] * 3
-        self.locals = [LocalVariable(f"v{number}", type_) for number, type_ in enumerate(types)]
+        self.locals = [self.random.choice(NUMBERS) for _ in range(4)] + [Type.INT] * 3
         self.statics = []
         if not self.is_columnar:
             for number in range(self.random.randint(0, 4)):
@@ -170,12 +168,12 @@ class Maker:
         self.params = [Parameter(f"p{number}", type_) for number, type_ in enumerate(types)]
         if self.output is not None:
             self.outputs = [each for each in program_outputs(self.output) if each.path[0] not in self.copied]
-        start = tuple(tree.SetLocal(slot, self._const(each.type)) for slot, each in enumerate(self.locals))
+        start = tuple(tree.SetLocal(slot, self._const(each)) for slot, each in enumerate(self.locals))
         # Two that are set once: what is known of their values stays known.
         for _ in range(2):
             value = self._expression(Type.INT, 2)
             start += (tree.SetLocal(len(self.locals), value),)
-            self.locals.append(LocalVariable(f"v{len(self.locals)}", Type.INT))
+            self.locals.append(Type.INT)
         body = (*start, *self._block(3, False), tree.Return(self._expression(Type.BOOL, 3)))
         parts = (tuple(self.locals), tuple(self.statics), tuple(self.params), tuple(self.leaves))
         return Program(body, *parts, self.input, self.output, 100)
@@ -219,7 +217,7 @@ class Maker:
             name = self.random.choice(self.copied)
             return tree.Copy((name,), (name,))
         slot = self.random.randrange(4)
-        return tree.SetLocal(slot, self._expression(self.locals[slot].type, 3))
+        return tree.SetLocal(slot, self._expression(self.locals[slot], 3))
 
     def _loop(self, depth):
         step = self.random.choice((1, 1, 2, -1, -3, 2**62))
@@ -273,7 +271,7 @@ class Maker:
 
     def _operand(self, type_):
         found: list[Callable[[], Expression]] = [lambda: self._const(type_)]
-        slots = [slot for slot, each in enumerate(self.locals) if each.type is type_]
+        slots = [slot for slot, each in enumerate(self.locals) if each is type_]
         if slots:
             found.append(lambda: tree.Local(type_, self.random.choice(slots)))
         leaves = [leaf for leaf in self.leaves if leaf.type is type_]

@@ -18,7 +18,7 @@ from echannel_ray.programs import tree
 from echannel_ray.programs.frontend import check
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.outputs import copied, program_outputs
-from echannel_ray.programs.program import Leaf, LocalVariable, Program, Trap, Type, Where
+from echannel_ray.programs.program import Leaf, Program, Trap, Type, Where
 from echannel_ray.schemas.schema import Array, Enum, Field, Float, Int, RecordType, Text
 from tests.programs.records import OUTPUT, TRADE, event, output_of, passes, run, value_of, whole_of
 from tests.programs.reference import Failed, evaluate
@@ -39,7 +39,7 @@ def test_a_program_made_by_hand():
             loop,
             tree.Return(tree.Compare(Type.BOOL, "==", tree.Local(Type.INT, 0), tree.Const(Type.INT, 6))),
         ),
-        locals=(LocalVariable("total", Type.INT), LocalVariable("i", Type.INT)),
+        locals=(Type.INT, Type.INT),
         statics=(),
         params=(),
         leaves=(leaf,),
