@@ -61,7 +61,9 @@ def compare(machines: Sequence[Facts]) -> Iterator[Finding]:
 
 def judge_clocks(offsets: Mapping[str, tuple[float, float]]) -> Iterator[Finding]:
     """Judge each node's clock by how much, at least and at most, it is ahead of the clock here."""
-    wrong = {node: _least(*limits) for node, limits in offsets.items() if _least(*limits) > _LONG_CLOCK_SECONDS}
+    # The distance of 0 from what lies between the two.
+    distances = {node: max(least, -most, 0.0) for node, (least, most) in offsets.items()}
+    wrong = {node: seconds for node, seconds in distances.items() if seconds > _LONG_CLOCK_SECONDS}
     for node, seconds in sorted(wrong.items()):
         advice = "have chrony or ntpd set it: latencies, ages and certificates go by clocks"
         yield warning("clocks", f"differs from the clock here by {seconds:,.1f} s or more", advice, [node])
@@ -174,8 +176,3 @@ def _listed(values: Mapping[str, Sequence[str]]) -> str:
 def _numbers(version: str) -> tuple[int, int]:
     major, minor, *_ = [*version.split("."), "0"]
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
-
-
-def _least(least: float, most: float) -> float:
-    """The distance of 0 from what lies between the two."""
-    return max(least, -most, 0.0)

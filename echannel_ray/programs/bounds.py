@@ -56,7 +56,7 @@ class Bounds:
             case tree.Const(_, value):
                 return Interval(int(value), int(value))
             case tree.Load(_, leaf):
-                return _of_bits(leaf.bits, leaf.signed)
+                return Interval(*leaf.limits)
             case tree.Length():
                 return Interval(0, MAX_INT)
             case tree.Local(_, slot):
@@ -130,12 +130,6 @@ def count_assignments(block: Block, counts: dict[int, int] | None = None) -> dic
                 counts[slot] = counts.get(slot, 0) + 1
                 count_assignments(body, counts)
     return counts
-
-
-def _of_bits(bits: int, is_signed: bool) -> Interval:
-    if is_signed:
-        return Interval(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    return Interval(0, 2**bits - 1)
 
 
 def _combined(operator: str, left: Interval, right: Interval) -> Interval:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from echannel_ray.programs import operations, tree
 from echannel_ray.programs.functions import FLOAT_CONSTANTS, NAMES, called
-from echannel_ray.programs.program import Type, Where
+from echannel_ray.programs.program import TYPES_OF_VALUES, Type, Where
 from echannel_ray.programs.program_refusals import Refused, shown_name
 from echannel_ray.programs.scope import FieldPlace, Scope
 from echannel_ray.programs.tree import Expression
@@ -34,6 +34,7 @@ _NOT_HERE: Final = {
     "Starred": "a star means nothing here",
     "Slice": "a part of an array can only be looped over: `for x in values[:100]`",
 }
+_CONSTANTS: Final = {**TYPES_OF_VALUES, bytes: Type.BYTES}
 _MAX_POWER: Final = 64
 
 
@@ -147,18 +148,11 @@ class Checker:
         return place
 
     def _constant(self, node: ast.Constant) -> Expression:
-        value = node.value
-        if isinstance(value, bool):
-            return tree.Const(Type.BOOL, value)
-        if isinstance(value, int):
-            return operations.whole(value, self.where(node))
-        if isinstance(value, float):
-            return tree.Const(Type.FLOAT, value)
-        if isinstance(value, str):
-            return tree.Const(Type.TEXT, value)
-        if isinstance(value, bytes):
-            return tree.Const(Type.BYTES, value)
-        raise Refused("this constant means nothing here", self.where(node))
+        value: Any = node.value
+        type_ = _CONSTANTS.get(type(value))
+        if type_ is None:
+            raise Refused("this constant means nothing here", self.where(node))
+        return operations.whole(value, self.where(node)) if type_ is Type.INT else tree.Const(type_, value)
 
     def _name(self, node: ast.Name) -> Expression:
         name, scope, where = node.id, self.scope, self.where(node)

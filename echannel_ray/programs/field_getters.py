@@ -74,8 +74,7 @@ def _items(
 
 
 def _converter(leaf: Leaf) -> Callable[[Any], Any]:
-    low = -(2 ** (leaf.bits - 1)) if leaf.signed else 0
-    high = low + 2**leaf.bits - 1
+    low, high = leaf.limits
 
     def convert(value: Any) -> Any:
         if isinstance(value, Enum):

@@ -168,8 +168,8 @@ class _Writer:
 
     def _narrowed_whole(self, statement: tree.StoreItem, code: str) -> str:
         bits, bounds = statement.leaf.bits, self.expressions.bounds.of(statement.value)
-        low = -(2 ** (bits - 1)) if statement.leaf.signed else 0
-        if bounds.lies_within(low, low + 2**bits - 1):
+        low, high = statement.leaf.limits
+        if bounds.lies_within(low, high):
             return code
         return f"({code} - {low} & {2**bits - 1}) + {low}" if low else f"{code} & {2**bits - 1}"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Final
 
 from echannel_ray.programs import tree
@@ -14,6 +16,10 @@ TRUE: Final = tree.Const(Type.BOOL, True)
 FALSE: Final = tree.Const(Type.BOOL, False)
 _NUMBERS: Final = (Type.BOOL, Type.INT, Type.FLOAT)
 _TEXTS: Final = (Type.TEXT, Type.BYTES)
+_OF_WHOLE: Final[dict[str, Callable[[int, int], int]]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
+}  # fmt: skip
 _NAMES: Final = {
     Type.BOOL: "a truth value",
     Type.INT: "a whole number",
@@ -135,20 +141,7 @@ def _folded(operation: tree.Binary) -> Expression:
     left, right = operation.left, operation.right
     if not (isinstance(left, tree.Const) and isinstance(right, tree.Const) and operation.type is Type.INT):
         return operation
-    one, other = int(left.value), int(right.value)
-    results = {
-        "+": lambda: one + other,
-        "-": lambda: one - other,
-        "*": lambda: one * other,
-        "//": lambda: one // other,
-        "%": lambda: one % other,
-        "&": lambda: one & other,
-        "|": lambda: one | other,
-        "^": lambda: one ^ other,
-        "<<": lambda: one << other,
-        ">>": lambda: one >> other,
-    }
-    return whole(results[operation.operator](), operation.where)
+    return whole(_OF_WHOLE[operation.operator](int(left.value), int(right.value)), operation.where)
 
 
 def compared(operator: str, left: Expression, right: Expression, where: Where) -> Expression:

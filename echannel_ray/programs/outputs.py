@@ -122,8 +122,8 @@ def _is_like(value: Any, leaf: Leaf, shape: tuple[int | None, ...]) -> bool:
     if shape:
         return type(value) is list and len(value) == shape[0] and all(_is_like(each, leaf, shape[1:]) for each in value)
     if leaf.type in (Type.INT, Type.UNSIGNED):
-        low = -(2 ** (leaf.bits - 1)) if leaf.signed else 0
-        return type(value) is int and low <= value < low + 2**leaf.bits
+        low, high = leaf.limits
+        return type(value) is int and low <= value <= high
     return type(value) is (bool if leaf.type is Type.BOOL else float)
 
 

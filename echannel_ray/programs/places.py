@@ -175,6 +175,6 @@ def _scalar(value: Any, leaf: Leaf) -> Any:
     if type(value) is not type(ZEROS[leaf.type]):
         return ZEROS[leaf.type]
     if type(value) is int:  # wraps around, as it would in a field: indices go unchecked that can't be larger
-        low = -(1 << leaf.bits - 1) if leaf.signed else 0
+        low, _ = leaf.limits
         return (value - low) % (1 << leaf.bits) + low
     return value

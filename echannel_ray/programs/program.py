@@ -99,6 +99,12 @@ class Leaf(NamedTuple):
     bits: int  # as declared, and what values of the output are narrowed to: 8 to 64; 1 is a truth value, 0 text
     signed: bool = True
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The smallest and the largest whole number of so many bits."""
+        low = -(2 ** (self.bits - 1)) if self.signed else 0
+        return low, low + 2**self.bits - 1
+
 
 class Function(NamedTuple):
     """A function that programs can call."""
