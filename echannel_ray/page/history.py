@@ -23,9 +23,6 @@ class History:
         self._max_channels = max_channels
         self._of: dict[str, array[float]] = {}  # the numbers of all points of a channel, one after the other
 
-    def __len__(self) -> int:
-        return len(self._of)
-
     def add(self, at: float, rows: Iterable[ChannelRow]) -> None:
         """Append a point for each channel that is there; those that have gone are forgotten."""
         present = set()

@@ -139,9 +139,6 @@ class Scope:
         elif not hint and not self.names.has_bare_fields:
             hint = ": what is outside of the function can't be had, but as a parameter"
         elif not hint:
-            hint = f": the event's fields are {_some(self.record.names)}"
+            fields = self.record.names
+            hint = f": the event's fields are {', '.join(fields[:8])}{', …' if len(fields) > 8 else ''}"
         return Refused(f"{shown_name(name)} is not known here{hint}", where)
-
-
-def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
