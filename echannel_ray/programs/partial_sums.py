@@ -52,7 +52,8 @@ class _Parted:
             return [replace(loop, body=self.block(loop.body))]
         self._count += 1
         total, term, where = added
-        parts = [self._new_local() for _ in range(_PARTS)]
+        parts = range(len(self.locals), len(self.locals) + _PARTS)
+        self.locals += [Type.FLOAT] * _PARTS
         whole = len(turns) // _PARTS
         body = tuple(
             _add(part, _moved(term, loop.slot, number * loop.step), where) for number, part in enumerate(parts)
@@ -67,10 +68,6 @@ class _Parted:
         all_parts = tree.Binary(Type.FLOAT, "+", one, other, where)
         made += tree.SetLocal(loop.slot, _int(turns[-1])), _add(total, all_parts, where)
         return made
-
-    def _new_local(self) -> int:
-        self.locals.append(Type.FLOAT)
-        return len(self.locals) - 1
 
 
 def _added(loop: tree.For) -> tuple[int, Any, Where] | None:

@@ -78,12 +78,6 @@ class Checked:
         self.depth -= 1
         return tuple(found)
 
-    def condition(self, node: ast.expr) -> tuple[list[Statement], Expression]:
-        """A condition, and what must be worked out in front of it."""
-        condition = self.checker.truth(node)
-        prelude, self.checker.prelude = self.checker.prelude, []
-        return list(prelude), condition
-
     def _assign(self, node: ast.Assign) -> list[Statement]:
         if len(node.targets) > 1:
             raise Refused("one variable at a time: write an assignment for each", self.checker.where(node.targets[1]))
@@ -115,7 +109,8 @@ class Checked:
             self.scope.give_value(path)
 
     def _if(self, node: ast.If) -> list[Statement]:
-        prelude, condition = self.condition(node.test)
+        condition = self.checker.truth(node.test)
+        prelude, self.checker.prelude = self.checker.prelude, []
         before = self.scope.set_here
         then = self.block(node.body)
         after_then, self.scope.set_here = self.scope.set_here, before
