@@ -91,7 +91,7 @@ def encode_pack(columns: PackColumns, gathered_bytes: int, stamp: float) -> list
 
 def _in_segments(parts: tuple[Any, ...]) -> list[Buffer]:
     """The body in pieces, with large events uncopied among them."""
-    *start, events, tokens = parts
+    start, events, tokens = parts[:-2], parts[-2], parts[-1]
     if tokens:  # behind the events, as the last of ten
         whole = _encode((*start, (), tokens))
         end = len(whole) - _bin_head_bytes(len(tokens)) - len(tokens)
