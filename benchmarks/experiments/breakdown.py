@@ -24,8 +24,8 @@ from echannel_ray.benchmarks.harness.records import SIZES, filled, frozen, quote
 from echannel_ray.benchmarks.harness.rows import Figure, Row, at_most, skipped
 from echannel_ray.benchmarks.harness.samples import Plan, Samples, interleave
 from echannel_ray.benchmarks.harness.up_to_socket import Sending
+from echannel_ray.records.layouts import format_of_dtype
 from echannel_ray.records.reader import Reader
-from echannel_ray.records.writer import array_format
 from echannel_ray.schemas import types
 
 OURS, JSON, PICKLE, MPI = "echannel_ray", "JSON", "pickle", "MPI pack"
@@ -81,7 +81,7 @@ def _ours(array: Any) -> dict[str, Timed]:
     reader, encode = Reader(dtype, types.schema_of(dtype)), Sending(dtype).encode
     measures = {f"{OURS}: encode": timed(lambda: encode(record))}
     for step, sent in (("decode", dtype), ("decode, other byte order", dtype.newbyteorder("S"))):
-        came = array_format(sent, types.schema_of(sent))
+        came = format_of_dtype(sent, types.schema_of(sent))
         decode = partial(_first, reader, came)
         measures[f"{OURS}: {step}"] = _decoding(decode, array.astype(sent).tobytes(), record)
     return measures

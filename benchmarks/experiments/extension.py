@@ -17,8 +17,8 @@ from echannel_ray.benchmarks.harness.records import SIZES, filled, quote
 from echannel_ray.benchmarks.harness.rows import Figure, Row, at_most
 from echannel_ray.benchmarks.harness.samples import Plan, Samples, interleave
 from echannel_ray.benchmarks.harness.up_to_socket import Receiving
+from echannel_ray.records.layouts import format_of_dtype
 from echannel_ray.records.reader import Reader
-from echannel_ray.records.writer import array_format
 from echannel_ray.schemas import types
 from echannel_ray.schemas.schema import Format
 
@@ -68,7 +68,7 @@ def _receivers(numbers: int, seed: int) -> Mapping[str, Timed]:
         came = np.zeros(len(array), dtype)
         for field in target.names or ():
             came[field] = array[field]
-        sent = array_format(dtype, types.schema_of(dtype))
+        sent = format_of_dtype(dtype, types.schema_of(dtype))
         reader = Reader(target, types.schema_of(target), "numpy")
         if not (reader.batch_of_block(sent, came.tobytes(), len(array)) == array).all():
             raise AssertionError(f"{name} records arrive as others")

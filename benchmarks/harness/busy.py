@@ -6,8 +6,9 @@ import threading
 import time
 
 from echannel_ray.benchmarks.harness.records import Reading
-from echannel_ray.formats.packs import encode_body
-from echannel_ray.records.writer import writer_of
+from echannel_ray.core.gather import PackColumns
+from echannel_ray.formats.packs import encode_pack
+from echannel_ray.records.writer import Writer
 from echannel_ray.schemas import types
 
 PACK_EVENTS = 64
@@ -33,13 +34,13 @@ class Busy:
         return max([min(end, until) - max(began, since) for began, end in self._stalls], default=0.0)
 
     def _run(self) -> None:
-        write, event, pack = writer_of(Reading, types.schema_of(Reading)), Reading(50.0), list[bytes]()
+        write, event, pack = Writer(Reading, types.schema_of(Reading)), Reading(50.0), list[bytes]()
         is_over, clock = self._over.is_set, time.perf_counter
         last = clock()
         while not is_over():
             pack.append(write(event))
             if len(pack) == PACK_EVENTS:
-                encode_body([], [1], [1], [PACK_EVENTS], [1], b"", 0, last, pack)
+                encode_pack(PackColumns([], [1], [1], [PACK_EVENTS], [1], b"", 0, pack), 0, last)
                 pack.clear()
             now = clock()
             if now - last > LEAST_STALL_SECONDS:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from echannel_ray.core.endpoint import EndpointCore
+from echannel_ray.core.gather import PackColumns
 from echannel_ray.core.kinds import BLOCK, as_wire, typed
 from echannel_ray.core.messages import Consumer, Definition
 from echannel_ray.endpoint.record_codec import RecordEncoder
-from echannel_ray.formats.packs import decode_body, encode_body, encode_pack
+from echannel_ray.formats.packs import decode_body, encode_pack
 from echannel_ray.records import known
 from echannel_ray.records.reader import Reader
 from echannel_ray.records.writer import format_of
@@ -57,7 +58,8 @@ class Receiving:
 
     def __init__(self, reader: Reader, came: Format, block: bytes, records: int) -> None:
         kinds, tokens = as_wire([typed(BLOCK, came.token)], [records])
-        self._body = encode_body([], [1], [1], [records], [len(block)], kinds, 0, time.time(), [block], tokens)
+        columns = PackColumns([], [1], [1], [records], [len(block)], kinds, 0, [block], tokens=tokens)
+        (self._body,) = encode_pack(columns, 0, time.time())
         self._reader, self._format, self._records = reader, came, records
         self._near, self._far = socket.socketpair()
         for end in (self._near, self._far):

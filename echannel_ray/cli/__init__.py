@@ -9,9 +9,8 @@ import typer
 
 from echannel_ray.cli.event_commands import publish, tap
 from echannel_ray.cli.inspection import channels, doctor, graph, info, status, top, tree
-from echannel_ray.cli.programs import bench, demo
+from echannel_ray.cli.programs import bench, demo, serve
 from echannel_ray.cli.revoke_command import revoke
-from echannel_ray.cli.serve_command import serve
 
 app = typer.Typer(
     name="echannel",

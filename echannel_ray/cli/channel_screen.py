@@ -10,8 +10,8 @@ from rich.text import Text
 
 from echannel_ray.cli.tables import short, type_name
 from echannel_ray.cli.terminal_text import UNKNOWN, cell, console, plain_table
-from echannel_ray.overview.details import ChannelDetails
 from echannel_ray.overview.phrases import counted
+from echannel_ray.overview.readings import ChannelDetails
 
 
 def print_details(details: ChannelDetails) -> None:
@@ -34,13 +34,9 @@ def seconds_text(seconds: float | None) -> str:
     """A latency for people."""
     if seconds is None:
         return UNKNOWN
-    return (
-        f"{seconds * 1e6:.0f} µs"
-        if seconds < 1e-3
-        else f"{seconds * 1e3:.1f} ms"
-        if seconds < 1
-        else f"{seconds:.1f} s"
-    )
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def _is(details: ChannelDetails) -> Iterator[tuple[str, str]]:

@@ -23,13 +23,10 @@ def as_json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    for method in ("model_dump", "tolist", "to_pylist"):  # pydantic; NumPy and pandas; pyarrow
+    for method in ("model_dump", "tolist", "to_pylist", "to_dict"):  # of pydantic, NumPy, pyarrow, pandas
         convert = getattr(value, method, None)
         if callable(convert) and not isinstance(value, type):
             return convert()
-    to_dict = getattr(value, "to_dict", None)  # a table of pandas
-    if callable(to_dict) and not isinstance(value, type):
-        return to_dict()
     return repr(value)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from echannel_ray.cli.common_options import Address, AsJson, ChannelName, Gateway, Namespace, check_names, gateway_of
 from echannel_ray.cli.exit_codes import exit_codes
+from echannel_ray.overview import ray_connection
 
 
 def tap(
@@ -39,7 +40,7 @@ def tap(
     what --rate leaves out, which is counted at the end: each producer gets an equal share, and chooses in a sandbox.
     By a --gateway, --namespace is that of the gateway, and --where needs the right to derive.
     """
-    from echannel_ray.cli.tap_request import TapRequest
+    from echannel_ray.cli.lines import TapRequest
 
     wanted = TapRequest(count, timeout, where, rate, as_json)
     endpoint = gateway_of(gateway, address)
@@ -56,9 +57,7 @@ def tap(
             with outside.client_of(endpoint) as client:
                 outside.tap(client, channel, wanted, out)
             return
-        from echannel_ray.overview.ray_connection import running_ray
-
-        with running_ray(address):
+        with ray_connection.running_ray(address):
             from echannel_ray.cli import inside
 
             with inside.joined(namespace):
@@ -110,9 +109,7 @@ def _publish(
 
         with outside.client_of(endpoint) as client:
             return outside.publish(client, channel, events)
-    from echannel_ray.overview.ray_connection import running_ray
-
-    with running_ray(address):
+    with ray_connection.running_ray(address):
         from echannel_ray.cli import inside
 
         with inside.joined(namespace):

@@ -10,8 +10,7 @@ from typing import Any, TextIO
 
 import echannel_ray as ec
 from echannel_ray.cli.exit_codes import complain
-from echannel_ray.cli.lines import event_line, gap_line
-from echannel_ray.cli.tap_request import TapRequest
+from echannel_ray.cli.lines import TapRequest, event_line, gap_line
 
 
 @contextmanager

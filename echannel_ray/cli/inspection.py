@@ -11,6 +11,7 @@ import typer
 from echannel_ray.cli.common_options import Address, AsJson, ChannelName, Namespace, check_names
 from echannel_ray.cli.exit_codes import FAILED, exit_codes
 from echannel_ray.cli.terminal_text import print_json
+from echannel_ray.overview import ray_connection
 
 
 def status(namespace: Namespace = "default", address: Address = None, as_json: AsJson = False) -> None:
@@ -21,9 +22,7 @@ def status(namespace: Namespace = "default", address: Address = None, as_json: A
     """
     with exit_codes():
         check_names(namespace)
-        from echannel_ray.overview.ray_connection import running_ray
-
-        with running_ray(address):
+        with ray_connection.running_ray(address):
             from echannel_ray.overview.readings import read_status
 
             found = read_status(namespace)
@@ -42,9 +41,7 @@ def channels(namespace: Namespace = "default", address: Address = None, as_json:
     """
     with exit_codes():
         check_names(namespace)
-        from echannel_ray.overview.ray_connection import running_ray
-
-        with running_ray(address):
+        with ray_connection.running_ray(address):
             from echannel_ray.overview.readings import read_channels
 
             found = read_channels(namespace)
@@ -67,10 +64,8 @@ def info(
     """
     with exit_codes():
         check_names(namespace, channel)
-        from echannel_ray.overview.ray_connection import running_ray
-
-        with running_ray(address):
-            from echannel_ray.overview.details import read_details
+        with ray_connection.running_ray(address):
+            from echannel_ray.overview.readings import read_details
 
             found = read_details(namespace, channel)
         if as_json:
@@ -106,10 +101,8 @@ def top(
     """
     with exit_codes():
         check_names(namespace)
-        from echannel_ray.overview.ray_connection import running_ray
-
         out = sys.stdout
-        with running_ray(address):
+        with ray_connection.running_ray(address):
             from echannel_ray.cli import ranking
 
             ranking.top(namespace, sort.value, interval, 1 if once else count, as_json, out)
@@ -132,9 +125,7 @@ def graph(
         check_names(namespace)
         if as_json and as_dot:
             raise typer.BadParameter("--json or --dot, not both")
-        from echannel_ray.overview.ray_connection import running_ray
-
-        with running_ray(address):
+        with ray_connection.running_ray(address):
             from echannel_ray.overview.topology import read_topology
 
             found = read_topology(namespace)
@@ -161,12 +152,9 @@ def tree(
     """
     with exit_codes():
         check_names(namespace, channel)
-        from echannel_ray.overview.ray_connection import running_ray
-
-        with running_ray(address):
-            from echannel_ray.overview.derivation_tree import derivation_of
-            from echannel_ray.overview.details import read_details
-            from echannel_ray.overview.readings import read_channels
+        with ray_connection.running_ray(address):
+            from echannel_ray.overview.readings import read_channels, read_details
+            from echannel_ray.overview.topology import derivation_of
 
             lines = read_channels(namespace) if channel is None else [read_details(namespace, channel)]
             found = [derivation_of(line) for line in lines]

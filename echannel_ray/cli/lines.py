@@ -1,41 +1,36 @@
-"""Events and gaps as lines, whoever got them: a process of the cluster, or a client of a gateway."""
+"""What a tap is asked for, and events and gaps as its lines: got by a process of the cluster, or a gateway's client."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from echannel_ray.cli.documents import as_json
 from echannel_ray.cli.terminal_text import safe, safe_json
 
-
-class Event(Protocol):
-    """An event with what is known about it."""
-
-    @property
-    def event(self) -> Any: ...  # noqa: D102
-    @property
-    def producer(self) -> str: ...  # noqa: D102
-    @property
-    def sequence(self) -> int: ...  # noqa: D102
-    @property
-    def published_at(self) -> float: ...  # noqa: D102
-    @property
-    def redelivered(self) -> bool: ...  # noqa: D102
+if TYPE_CHECKING:
+    from echannel_ray.consumers.message import Gap, Message
+    from echannel_ray.gateway.event_client import EventGap, EventMessage
 
 
-class Dropped(Protocol):
-    """Events that a policy dropped."""
+@dataclass(frozen=True)
+class TapRequest:
+    """What a tap shows, and how long."""
 
-    @property
-    def producer(self) -> str: ...  # noqa: D102
-    @property
-    def first(self) -> int: ...  # noqa: D102
-    @property
-    def last(self) -> int: ...  # noqa: D102
+    count: int | None = None  # it ends after so many events
+    timeout: float | None = None  # and after so many seconds
+    where: str | None = None  # E-code: only what passes it leaves the producers
+    rate: float | None = None  # and of that so many in a second
+    as_lines: bool = False  # of JSON
+
+    def check(self, channel: str, seen: int) -> None:
+        """TimeoutError where fewer events came than were to come."""
+        if self.count is not None and seen < self.count:
+            raise TimeoutError(f"{seen} of {self.count} events came on channel {channel!r} within {self.timeout:g} s")
 
 
-def event_line(message: Event, as_document: bool) -> str:
+def event_line(message: Message | EventMessage, as_document: bool) -> str:
     """The line for an event: for people, or a document of JSON."""
     if not as_document:
         again = "  (redelivered)" if message.redelivered else ""
@@ -49,7 +44,7 @@ def event_line(message: Event, as_document: bool) -> str:
     return f'{json.dumps(facts)[:-1]}, "event": {safe_json(as_json(message.event))}}}'
 
 
-def gap_line(gap: Dropped, as_document: bool) -> str:
+def gap_line(gap: Gap | EventGap, as_document: bool) -> str:
     """The line for a gap: for people, or a document of JSON."""
     if not as_document:
         return safe(f"{gap.producer} #{gap.first}-{gap.last}  (dropped by the producer's overflow policy)")

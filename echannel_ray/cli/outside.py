@@ -9,8 +9,7 @@ from typing import Any, TextIO
 
 from echannel_ray.cli.documents import NoDocument
 from echannel_ray.cli.exit_codes import complain
-from echannel_ray.cli.lines import event_line, gap_line
-from echannel_ray.cli.tap_request import TapRequest
+from echannel_ray.cli.lines import TapRequest, event_line, gap_line
 from echannel_ray.errors import ChannelDeleted, Closed, Disconnected, EChannelError
 from echannel_ray.gateway.event_client import EventClient, EventGap, EventSubscription
 

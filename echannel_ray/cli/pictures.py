@@ -10,9 +10,8 @@ from rich.tree import Tree
 
 from echannel_ray.cli.tables import short, type_name
 from echannel_ray.cli.terminal_text import cell, console, safe
-from echannel_ray.overview.derivation_tree import DerivationTree
 from echannel_ray.overview.phrases import counted
-from echannel_ray.overview.topology import ChannelSpot, Edge, NodeSpot, Topology
+from echannel_ray.overview.topology import ChannelSpot, DerivationTree, Edge, NodeSpot, Topology
 
 
 def print_graph(topology: Topology) -> None:

@@ -10,6 +10,7 @@ from echannel_ray.cli.common_options import Address, AsJson, Namespace, check_na
 from echannel_ray.cli.exit_codes import exit_codes
 from echannel_ray.cli.terminal_text import print_json
 from echannel_ray.errors import EChannelError
+from echannel_ray.overview import ray_connection
 
 
 def revoke(
@@ -27,9 +28,7 @@ def revoke(
     """
     with exit_codes():
         check_names(namespace)
-        from echannel_ray.overview.ray_connection import running_ray
-
-        with running_ray(address):
+        with ray_connection.running_ray(address):
             from echannel_ray.overview import revocation
             from echannel_ray.overview.readings import read_status
 

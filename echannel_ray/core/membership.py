@@ -52,7 +52,7 @@ from echannel_ray.errors import ChannelDeleted, Closed, Disconnected, TypeMismat
 from echannel_ray.ids import check_channel_name
 
 # What the channel of the first schema has from then on, opened with the second; raises TypeMismatch where it can't be:
-# `formats.types.opened`.
+# `schemas.types.opened`.
 OpenSchema = Callable[[str, dict[str, Any] | None, dict[str, Any]], dict[str, Any] | None]
 MAX_FORMATS = 256  # of one channel: they are kept for good, and all are told to whoever opens it
 

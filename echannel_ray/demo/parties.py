@@ -35,10 +35,6 @@ class ReceivedTally:
         self.seen[number] = 1
         self.received += 1
 
-    def numbers(self) -> bytes:
-        """Which numbers were seen, a byte for each."""
-        return bytes(self.seen)
-
 
 class CountingConsumer:
     """Counts events; `pause_seconds` after every `pause_every` of them is its own pace."""
@@ -54,7 +50,7 @@ class CountingConsumer:
         if self._pause_every and self.tally.received % self._pause_every == 0:
             time.sleep(self._pause_seconds)
 
-    def received(self) -> int:
+    def events(self) -> int:
         """How many events have come so far."""
         return self.tally.received
 
@@ -75,7 +71,7 @@ class NumberedSource:
         self._next = 0
         self._stop = False
 
-    def published(self) -> int:
+    def events(self) -> int:
         """How many events were published so far."""
         return self._next
 

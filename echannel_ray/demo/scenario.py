@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -31,17 +31,11 @@ _POLL_SECONDS = 0.25
 _ANSWER_SECONDS = 60
 
 
-class Party:
+class Party(NamedTuple):
     """An actor that takes part, and its row on the screen."""
 
-    def __init__(self, row: ScreenRow, actor: Any, method: str) -> None:
-        self.row = row
-        self.actor = actor
-        self.method = method
-
-    def ask(self) -> Any:
-        """The party's counter, as a reference."""
-        return getattr(self.actor, self.method).remote()
+    row: ScreenRow
+    actor: Any
 
 
 class Scenario:
@@ -58,13 +52,11 @@ class Scenario:
             (ScreenRow("worker a", "node 1"), (channel, "workers", 0, 0.0)),
             (ScreenRow("worker b", "node 2"), (channel, "workers", 0, 0.0)),
         ]
-        made = [
-            Party(row, _on(nodes, row, CountingConsumer).remote(*arguments), "received") for row, arguments in consumers
-        ]
+        made = [Party(row, _on(nodes, row, CountingConsumer).remote(*arguments)) for row, arguments in consumers]
         self.plain, self.slow, self.worker_a, self.worker_b = made
         self.consumers = made
         row = ScreenRow("producer", "node 2")
-        self.source = Party(row, _on(nodes, row, NumberedSource).remote(channel), "published")
+        self.source = Party(row, _on(nodes, row, NumberedSource).remote(channel))
         self.rows = [row, *(party.row for party in made), self.mine]
         self.work: list[Any] = []  # what the producer is doing, as references
         self._polled_at = time.monotonic()
@@ -74,7 +66,7 @@ class Scenario:
         """Read all counters; raise what the producer has raised."""
         ray.get(ray.wait(self.work, num_returns=len(self.work), timeout=0)[0] if self.work else [])
         parties = [self.source, *self.consumers]
-        counters = ray.get([party.ask() for party in parties], timeout=_ANSWER_SECONDS)
+        counters = ray.get([party.actor.events.remote() for party in parties], timeout=_ANSWER_SECONDS)
         now = time.monotonic()
         for party, events in zip(parties, counters, strict=True):
             party.row.counted(events, now - self._polled_at)
@@ -125,7 +117,7 @@ def _play(nodes: list[str], console: Console) -> bool:
         screen.say(f"and {ROUND_TRIPS} times `deliver`: each waits until both consumers have handled the event")
         round_trips = ray.get(source.round_trips.remote(ROUND_TRIPS), timeout=_ANSWER_SECONDS)
         calls = _actor_calls(scenario.plain.actor)
-        published = ray.get(source.published.remote(), timeout=_ANSWER_SECONDS)
+        published = ray.get(source.events.remote(), timeout=_ANSWER_SECONDS)
         deadline = time.monotonic() + _ANSWER_SECONDS
         staying = (scenario.plain.row, scenario.mine)
         scenario.watch(screen, lambda: all(r.events >= published for r in staying) or time.monotonic() > deadline)
@@ -178,7 +170,7 @@ def _actor_calls(actor: Any) -> list[float]:
     found = []
     for _ in range(ACTOR_CALLS):
         begun = time.perf_counter()
-        ray.get(actor.received.remote())
+        ray.get(actor.events.remote())
         found.append(time.perf_counter() - begun)
     return found
 

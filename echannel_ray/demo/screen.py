@@ -53,7 +53,8 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Add a line to what has happened."""
-        self._console.print(f"{self._seconds()}  {text}", highlight=False, markup=False)
+        seconds = time.monotonic() - self._begun
+        self._console.print(f"{seconds:5.1f} s  {text}", highlight=False, markup=False)
 
     def show(self) -> None:
         """Show these rates."""
@@ -63,9 +64,6 @@ class Screen:
             self._line_at = time.monotonic()
             rates = ", ".join(f"{row.name} {row.rate:,.0f}" for row in self.rows)
             self.say(f"events/s: {rates}")
-
-    def _seconds(self) -> str:
-        return f"{time.monotonic() - self._begun:5.1f} s"
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False)

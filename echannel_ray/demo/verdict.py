@@ -32,7 +32,7 @@ class ConsumerVerdict:
 
 def find(rows: list[ScreenRow], tallies: list[ReceivedTally], expected: int) -> ConsumerVerdict:
     """What the members of one consumer have seen together. Each sees its share in order."""
-    numbers = [tally.numbers()[:expected].ljust(expected, b"\0") for tally in tallies]
+    numbers = [tally.seen[:expected].ljust(expected, b"\0") for tally in tallies]
     times = [sum(each) for each in zip(*numbers, strict=True)] if len(numbers) > 1 else numbers[0]
     return ConsumerVerdict(
         name=" + ".join(row.name for row in rows),

@@ -20,7 +20,7 @@ from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.program import Program, Trap, Type
 from echannel_ray.records import known
 from echannel_ray.records.generic import as_record
-from echannel_ray.records.writer import Writer, writer_of
+from echannel_ray.records.writer import Writer
 from echannel_ray.schemas import types
 from echannel_ray.schemas.extension import lossless
 from echannel_ray.shared.copies import CopyInProgram
@@ -81,7 +81,7 @@ class EcodeHost(HostInProcess):
         self._objects = Interpreted(self._program)
         self._active = self._objects
         if self._program.output is not None:
-            self._write = writer_of(None, self._program.output)
+            self._write = Writer(None, self._program.output)
             output = self._write.format
             if known.known(output.token) is None or output.token not in records.definition.formats:
                 records.definition = open_more(self._endpoint, records.definition, None, output)

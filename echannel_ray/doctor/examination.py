@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from echannel_ray.doctor import judgement
 from echannel_ray.doctor.findings import Finding, Report, problem
-from echannel_ray.doctor.machine_facts import Facts, look
+from echannel_ray.doctor.machine_facts import look
 from echannel_ray.errors import Disconnected, EChannelError
 
 _OF_A_RAY = ("nodes", "clocks", "wire version", "parts", "links", "certificates", "channels")
@@ -28,7 +28,8 @@ def examine(namespace: str, address: str | None) -> Report:
             facts, failed = ask_nodes(nodes)
             machines = [here, *facts]
             findings = [*judgement.judge(machines), *judgement.compare(machines), *failed]
-            findings += judgement.judge_clocks(dict(ask_clocks([each for each in nodes if _has_answered(each, facts)])))
+            answered = {each.node for each in facts}
+            findings += judgement.judge_clocks(dict(ask_clocks([node for node in nodes if node[:16] in answered])))
             findings += _of_namespace(namespace)
     except Disconnected as error:
         findings = judgement.judge([here])
@@ -37,10 +38,6 @@ def examine(namespace: str, address: str | None) -> Report:
             findings.append(problem("ray", error.message, "see that Ray runs there, and that this machine reaches it"))
         findings += _left_out("no Ray was reached" if wanted is not None else "no Ray runs on this machine")
     return Report(namespace=namespace, findings=findings)
-
-
-def _has_answered(node: str, facts: list[Facts]) -> bool:
-    return any(each.node == node[:16] for each in facts)
 
 
 def _of_namespace(namespace: str) -> list[Finding]:

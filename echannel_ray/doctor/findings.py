@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -32,19 +32,19 @@ class Report(BaseModel):
         return any(finding.state == "problem" for finding in self.findings)
 
 
-def fine(check: str, says: str) -> Finding:
-    """A finding that asks for nothing."""
-    return Finding(check=check, state="ok", says=says)
+def fine(check: str, says: str, advice: str | None = None) -> Finding:
+    """A finding of what is as it should be."""
+    return Finding(check=check, state="ok", says=says, advice=advice)
 
 
-def warning(check: str, says: str, advice: str) -> Finding:
+def warning(check: str, says: str, advice: str, nodes: Sequence[str] = ()) -> Finding:
     """A finding of what works, and might work better or not for long."""
-    return Finding(check=check, state="warning", says=says, advice=advice)
+    return Finding(check=check, state="warning", says=says, advice=advice, nodes=[*nodes])
 
 
-def problem(check: str, says: str, advice: str) -> Finding:
+def problem(check: str, says: str, advice: str, nodes: Sequence[str] = ()) -> Finding:
     """A finding of what does not work."""
-    return Finding(check=check, state="problem", says=says, advice=advice)
+    return Finding(check=check, state="problem", says=says, advice=advice, nodes=[*nodes])
 
 
 def by_outcome(found: Mapping[str, Iterable[Finding]]) -> list[Finding]:

@@ -61,11 +61,12 @@ def compare(machines: Sequence[Facts]) -> Iterator[Finding]:
 
 def judge_clocks(offsets: Mapping[str, tuple[float, float]]) -> Iterator[Finding]:
     """Judge each node's clock by how much, at least and at most, it is ahead of the clock here."""
-    wrong = {node: _least(*limits) for node, limits in offsets.items() if _least(*limits) > _LONG_CLOCK_SECONDS}
+    # The distance of 0 from what lies between the two.
+    distances = {node: max(least, -most, 0.0) for node, (least, most) in offsets.items()}
+    wrong = {node: seconds for node, seconds in distances.items() if seconds > _LONG_CLOCK_SECONDS}
     for node, seconds in sorted(wrong.items()):
         advice = "have chrony or ntpd set it: latencies, ages and certificates go by clocks"
-        found = warning("clocks", f"differs from the clock here by {seconds:,.1f} s or more", advice)
-        yield found.model_copy(update={"nodes": [node]})
+        yield warning("clocks", f"differs from the clock here by {seconds:,.1f} s or more", advice, [node])
     if offsets and not wrong:
         yield fine("clocks", f"within {_LONG_CLOCK_SECONDS:g} s of the clock here, as far as can be told")
 
@@ -84,8 +85,7 @@ def _judged(facts: Facts, checks: Sequence[Callable[[Facts], Iterator[Finding]]]
 
 
 def _installed(facts: Facts) -> Iterator[Finding]:
-    version = _numbers(facts.python)
-    if version < _PYTHON:
+    if _numbers(facts.python) < _PYTHON:
         yield problem("python", f"Python {facts.python}", "use Python 3.10 or newer")
     else:
         yield fine("python", f"Python {facts.python} on {facts.architecture}")
@@ -109,8 +109,8 @@ def _extras(facts: Facts) -> Iterator[Finding]:
         missing = [name for name in packages if facts.packages.get(name) is None]
         if missing:
             # Nobody needs all of them: it is no fault.
-            absent = fine("extras", f"no {' and '.join(missing)}, so without {purpose}")
-            yield absent.model_copy(update={"advice": f"if you want that: pip install 'echannel-ray[{extra}]'"})
+            advice = f"if you want that: pip install 'echannel-ray[{extra}]'"
+            yield fine("extras", f"no {' and '.join(missing)}, so without {purpose}", advice)
         else:
             there.append(extra)
     if "spark" in there and facts.java is None:
@@ -176,8 +176,3 @@ def _listed(values: Mapping[str, Sequence[str]]) -> str:
 def _numbers(version: str) -> tuple[int, int]:
     major, minor, *_ = [*version.split("."), "0"]
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
-
-
-def _least(least: float, most: float) -> float:
-    """The distance of 0 from what lies between the two."""
-    return max(least, -most, 0.0)

@@ -39,7 +39,6 @@ class Facts(BaseModel):
     sockets_problem: str | None = None
     sandbox_layers: list[str] = Field(default_factory=list)
     sandbox_problem: str | None = None
-    memory_total_bytes: int = 0
     memory_available_bytes: int = 0
     shm_total_bytes: int = 0
     shm_free_bytes: int = 0
@@ -51,7 +50,6 @@ def look(node: str = "") -> Facts:
     """Gather the facts of this process and machine. Makes a sandbox, and takes a second or two."""
     packages = {name: _version(name) for name in (OURS, *REQUIRED, *OPTIONAL)}
     layers, sandbox_problem = _sandbox()
-    total, available = _memory()
     shm_total, shm_free = _shared_memory()
     return Facts(
         node=node,
@@ -65,8 +63,7 @@ def look(node: str = "") -> Facts:
         sockets_problem=_sockets_problem(),
         sandbox_layers=layers,
         sandbox_problem=sandbox_problem,
-        memory_total_bytes=total,
-        memory_available_bytes=available,
+        memory_available_bytes=_memory_available(),
         shm_total_bytes=shm_total,
         shm_free_bytes=shm_free,
         loopback_problem=_loopback_problem(),
@@ -128,13 +125,12 @@ def _sandbox() -> tuple[list[str], str | None]:
         warden.close()
 
 
-def _memory() -> tuple[int, int]:
-    kilobytes = {}
+def _memory_available() -> int:
     with open("/proc/meminfo") as file:
         for line in file:
-            name, _, rest = line.partition(":")
-            kilobytes[name] = int(rest.split()[0])
-    return kilobytes.get("MemTotal", 0) << 10, kilobytes.get("MemAvailable", 0) << 10
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    return 0
 
 
 def _shared_memory() -> tuple[int, int]:

@@ -48,16 +48,14 @@ def judge_certificates(concentrators: Sequence[ConcentratorPart], now: datetime)
         is_mounted = certificate.source == "mounted"
         advice = "have cert-manager, or who else mounts them, renew them" if is_mounted else _LOOK
         if left <= timedelta(0):
-            findings.append(
-                _at(node, problem("certificates", f"ended at {certificate.until:%Y-%m-%d %H:%M} UTC", advice))
-            )
+            findings.append(problem("certificates", f"ended at {certificate.until:%Y-%m-%d %H:%M} UTC", advice, [node]))
         elif left < (_SOON_MOUNTED if is_mounted else _SOON_ISSUED):
             says = f"ends at {certificate.until:%Y-%m-%d %H:%M} UTC, and was not renewed"
-            findings.append(_at(node, warning("certificates", says, advice)))
+            findings.append(warning("certificates", says, advice, [node]))
         if certificate.failures:
             says = f"{certificate.failures:,} times files that were mounted were no good: those before stay in use"
             advice = "compare key, certificate and authority in the mounted directory; the concentrator's log says more"
-            findings.append(_at(node, warning("certificates", says, advice)))
+            findings.append(warning("certificates", says, advice, [node]))
     yield from findings
     if shown and not findings:
         first = min(certificate.until for _, certificate in shown)
@@ -81,7 +79,7 @@ def _channel(stats: ChannelStats, *, is_derived: bool) -> Iterator[Finding]:
         where = [node[:8] for node, share in stats.nodes.items() if share.blocked_producers]
         says = f"{name}: {stats.blocked_producers} of {stats.producers} producers wait in publish, as windows are full"
         advice = "make the slow handler faster, share its events in a group, or have the producer drop: overflow="
-        yield warning("channels", says, advice).model_copy(update={"nodes": where})
+        yield warning("channels", says, advice, where)
     if stats.consumer_lag_events > LONG_LAG_EVENTS:
         says = f"{name}: consumers are {stats.consumer_lag_events:,} events behind"
         yield warning("channels", says, "as above; `echannel info` says at which node they are")
@@ -114,7 +112,7 @@ def _nodes(status: Status) -> Iterator[Finding]:
     if suspected:
         says = "silent for more than a second"
         advice = "look whether the machine is overloaded, stopped or cut off: after 30 s it counts as dead"
-        yield warning("nodes", says, advice).model_copy(update={"nodes": suspected})
+        yield warning("nodes", says, advice, suspected)
     else:
         yield fine("nodes", f"{sum(node.alive for node in status.nodes)} alive, none is suspected")
 
@@ -124,7 +122,7 @@ def _links(concentrators: Sequence[ConcentratorPart]) -> Iterator[Finding]:
     if alone:
         says = "not linked with all other concentrators"
         advice = "let their ports through the firewall: any port, between the nodes' addresses that Ray shows"
-        yield problem("links", says, advice).model_copy(update={"nodes": alone})
+        yield problem("links", says, advice, alone)
     elif len(concentrators) > 1:
         yield fine("links", f"all {len(concentrators)} concentrators reach each other")
     for each in concentrators:
@@ -132,12 +130,8 @@ def _links(concentrators: Sequence[ConcentratorPart]) -> Iterator[Finding]:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(each.refused.items()))
             says = f"{each.refused_links:,} links were refused" + (f" ({reasons})" if reasons else "")
             advice = "see who tries: its address is in the concentrator's log; a scan of ports is one too"
-            yield _at(each.node_id[:8], warning("links", says, advice))
+            yield warning("links", says, advice, [each.node_id[:8]])
         if each.malformed_frames:
             says = f"{each.malformed_frames:,} malformed frames"
             advice = "see who else connects to its ports, and that all speak one version"
-            yield _at(each.node_id[:8], warning("links", says, advice))
-
-
-def _at(node: str, finding: Finding) -> Finding:
-    return finding.model_copy(update={"nodes": [node]})
+            yield warning("links", says, advice, [each.node_id[:8]])

@@ -71,7 +71,7 @@ def _on(task: Any, node: str) -> Any:
 
 def _of(node: str, says: str) -> Finding:
     advice = "look at `ray status` and the raylet's log on that node"
-    return problem("nodes", says, advice).model_copy(update={"nodes": [node[:8]]})
+    return problem("nodes", says, advice, [node[:8]])
 
 
 def _shipped_look() -> Callable[[str], dict[str, Any]]:

@@ -12,18 +12,13 @@ from echannel_ray.endpoint.definitions import open_channel
 from echannel_ray.formats.buffers import is_frozen
 from echannel_ray.formats.events import OVERHEAD_BYTES, encode
 from echannel_ray.records import known
+from echannel_ray.records.arrow import batch_block, batch_format
+from echannel_ray.records.layouts import format_of_dtype
 from echannel_ray.records.reader import Reader
 from echannel_ray.records.sources import part_of_block
 from echannel_ray.records.untyped_reader import UntypedReader
-from echannel_ray.records.writer import (
-    Writer,
-    array_format,
-    batch_block,
-    batch_format,
-    block_of,
-    validator_of,
-    writer_of,
-)
+from echannel_ray.records.validators import validator_of
+from echannel_ray.records.writer import Writer, block_of
 from echannel_ray.schemas import schema, types
 
 if TYPE_CHECKING:
@@ -156,7 +151,7 @@ class RecordEncoder:
 
     def _writer(self, event_class: type | None) -> tuple[int, Callable[[Any], bytes], int]:
         record = self.record if event_class is None else types.schema_of(event_class)
-        writer = writer_of(event_class, record)
+        writer = Writer(event_class, record)
         self.make_known(event_class, writer.format)
         kind = typed(RECORD, writer.format.token)
         size = 0
@@ -229,7 +224,7 @@ class RecordEncoder:
     def _token_of_array(self, dtype: Any) -> int:
         token = self._kinds.get(dtype)
         if token is None:
-            format = array_format(dtype, self._schema_of(dtype))  # noqa: A001
+            format = format_of_dtype(dtype, self._schema_of(dtype))  # noqa: A001
             self.make_known(dtype, format)
             token = self._kinds[dtype] = format.token
             self.sizes[typed(RECORD, token)] = dtype.itemsize + OVERHEAD_BYTES
@@ -279,7 +274,7 @@ class EmittedRecords:
         names = frozenset(record.names)
         writer = self._by_names.get(names)
         if writer is None:
-            writer = writer_of(None, record)
+            writer = Writer(None, record)
             self._encoder.make_known(None, writer.format)
             self._by_names[names] = writer
         return writer
@@ -314,7 +309,7 @@ def split(kind: int, block: Any, count: int) -> Iterator[tuple[int, bytes]]:
         for at in range(0, len(block), size):
             yield typed(RECORD, token), bytes(block[at : at + size])
         return
-    write = writer_of(None, format.record)
+    write = Writer(None, format.record)
     known.learn(write.format)
     for row in Reader(None, format.record).rows(format, block, count):
         yield typed(RECORD, write.format.token), write(row)

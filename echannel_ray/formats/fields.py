@@ -96,11 +96,7 @@ def value_of(frozen: Any) -> Any:
 
 def values_of(frozen: dict[str, Any]) -> dict[str, Any]:
     """Frozen fields as plain data."""
-    return {
-        name: plain.decode(each) if type(each) is _Encoded else each
-        for name, each in frozen.items()
-        if each is not MISSING
-    }
+    return {name: value_of(each) for name, each in frozen.items() if each is not MISSING}
 
 
 def _plain(value: Any, depth: int) -> Any:
@@ -113,8 +109,6 @@ def _plain(value: Any, depth: int) -> Any:
     depth += 1
     if kind is list or kind is tuple or kind is set or kind is frozenset:
         return kind([_plain(each, depth) for each in value])
-    if kind is dict:
-        return {_plain(key, depth): _plain(each, depth) for key, each in value.items()}
     if isinstance(value, BaseModel):
         return _plain_model(value, depth)
     if is_dataclass(value) and not isinstance(value, type):

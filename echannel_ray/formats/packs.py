@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -79,48 +78,28 @@ _decode_str = msgspec.msgpack.Decoder(_StrBody, ext_hook=_refuse_extension).deco
 _decode_any = msgspec.msgpack.Decoder(PackBody, ext_hook=_refuse_extension).decode
 
 
-def encode_body(
-    control: Sequence[Any],
-    streams: Sequence[int],
-    firsts: Sequence[int],
-    counts: Sequence[int],
-    marks: Sequence[int],
-    kinds: bytes,
-    delivery: int,
-    stamp: float,
-    events: Sequence[Any],
-    tokens: bytes = b"",
-) -> bytes:
-    """The body as bytes.
-
-    `kinds` is b"" (all PLAIN), one byte (that kind for all events) or one for each; `delivery` 0 is none.
-    """
-    if tokens:
-        return _encode((control, streams, firsts, counts, marks, kinds, delivery, stamp, events, tokens))
-    return _encode((control, streams, firsts, counts, marks, kinds, delivery, stamp, events))
+def encode_pack(columns: PackColumns, gathered_bytes: int, stamp: float) -> list[Buffer]:
+    """What was gathered, as the pieces of a body: one, or several where the events are large on average."""
+    parts = (
+        columns.control, columns.streams, columns.firsts, columns.counts, columns.marks, columns.kinds,
+        columns.delivery, stamp, columns.events, columns.tokens,
+    )  # fmt: skip
+    if gathered_bytes > _IN_SEGMENTS_BYTES * len(columns.events):
+        return _in_segments(parts)
+    return [_encode(parts if columns.tokens else parts[:-1])]
 
 
-def encode_in_segments(
-    control: Sequence[Any],
-    streams: Sequence[int],
-    firsts: Sequence[int],
-    counts: Sequence[int],
-    marks: Sequence[int],
-    kinds: bytes,
-    delivery: int,
-    stamp: float,
-    events: Sequence[Any],
-    tokens: bytes = b"",
-) -> list[bytes | memoryview]:
-    """The body as bytes in pieces, with large events uncopied among them."""
+def _in_segments(parts: tuple[Any, ...]) -> list[Buffer]:
+    """The body in pieces, with large events uncopied among them."""
+    start, events, tokens = parts[:-2], parts[-2], parts[-1]
     if tokens:  # behind the events, as the last of ten
-        whole = _encode((control, streams, firsts, counts, marks, kinds, delivery, stamp, (), tokens))
+        whole = _encode((*start, (), tokens))
         end = len(whole) - _bin_head_bytes(len(tokens)) - len(tokens)
     else:
-        whole = _encode((control, streams, firsts, counts, marks, kinds, delivery, stamp, ()))
+        whole = _encode((*start, ()))
         end = len(whole)
     head = whole[: end - 1] + _array_head(len(events))  # in the place of the empty array
-    segments: list[bytes | memoryview] = []
+    segments: list[Buffer] = []
     for event in events:
         if type(event) in _BYTES and len(event) >= _MIN_SEGMENT_BYTES:
             segments += head + _BIN_HEAD.pack(0xC6, len(event)), event
@@ -130,17 +109,6 @@ def encode_in_segments(
     if tokens or head:
         segments.append(head + whole[end:])
     return segments
-
-
-def encode_pack(columns: PackColumns, gathered_bytes: int, stamp: float) -> list[Buffer]:
-    """What was gathered, as the pieces of a body: one, or several where the events are large on average."""
-    parts = (
-        columns.control, columns.streams, columns.firsts, columns.counts, columns.marks, columns.kinds,
-        columns.delivery, stamp, columns.events, columns.tokens,
-    )  # fmt: skip
-    if gathered_bytes > _IN_SEGMENTS_BYTES * len(columns.events):
-        return [*encode_in_segments(*parts)]
-    return [_encode(parts if columns.tokens else parts[:-1])]
 
 
 def _bin_head_bytes(count: int) -> int:

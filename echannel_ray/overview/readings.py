@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from pydantic import BaseModel, Field
+
 from echannel_ray.actors import startup
-from echannel_ray.core.messages import Definition, Directory, GetChannelStats, LookUpChannel
+from echannel_ray.core.messages import Definition, Directory, GetChannelStats, GetMembership, LookUpChannel, Membership
 from echannel_ray.core.name_book import slot_of
 from echannel_ray.errors import ChannelDeleted, NoSuchChannel
 from echannel_ray.models import ChannelStats, Node, Part, Status, status_of
+from echannel_ray.options import packing_of, retention_of
 
 _ANSWER_SECONDS = 15.0
 _AT_ONCE = 16
@@ -22,6 +27,25 @@ class ChannelLine(ChannelStats):
     """A channel, its type, and its counters."""
 
     event_type: str | None = None  # None is untyped
+
+
+class ConsumerGroup(BaseModel):
+    """Consumers that share a channel's events."""
+
+    name: str
+    channel: str  # which may be a derived one
+    members: dict[str, int] = Field(default_factory=dict)  # by node
+
+
+class ChannelDetails(ChannelLine):
+    """A channel in all detail."""
+
+    namespace: str
+    fields: dict[str, str] | None = None  # names and types; None is untyped
+    packing: dict[str, Any] = Field(default_factory=dict)
+    retention: dict[str, Any] | None = None  # None keeps nothing
+    logs: dict[str, int] = Field(default_factory=dict)  # of a retained channel, by node
+    groups: list[ConsumerGroup] = Field(default_factory=list)
 
 
 def read_status(namespace: str) -> Status:
@@ -83,6 +107,38 @@ def read_line(manager: str, definition: Definition) -> ChannelLine:
     counters: dict[str, Any] = ask_part(manager, "request", 0, 0, wanted)  # of no endpoint
     event_type = definition.type_schema["name"] if definition.type_schema else None
     return ChannelLine.of(definition.channel, counters, event_type=event_type)
+
+
+def read_details(namespace: str, channel: str) -> ChannelDetails:
+    """The channel; an error that names others where there is none of that name."""
+    manager, definition = find_channel(namespace, channel)
+    membership: Membership = ask_part(manager, "request", 0, 0, GetMembership(channel, definition.incarnation))
+    line = read_line(manager, definition)
+    retention = retention_of(definition.options)
+    logs = Counter(f"{log.node:016x}" for log in membership.logs)
+    return ChannelDetails.model_validate(
+        {
+            **line.model_dump(),
+            "namespace": namespace,
+            "fields": dict(definition.type_schema["fields"]) if definition.type_schema else None,
+            "packing": asdict(packing_of(definition.options)),
+            "retention": None if retention is None else asdict(retention),
+            "logs": dict(sorted(logs.items())),
+            "groups": groups_of(channel, membership),
+        }
+    )
+
+
+def groups_of(channel: str, membership: Membership) -> list[ConsumerGroup]:
+    """The groups of a channel and of what is derived from it, by name."""
+    groups: dict[tuple[str, str], ConsumerGroup] = {}
+    for each in membership.consumers:
+        if each.group is not None:
+            consumed = f"{channel}~{each.derived[:12]}" if each.derived else channel
+            group = groups.setdefault((each.group, consumed), ConsumerGroup(name=each.group, channel=consumed))
+            node = f"{each.node:016x}"
+            group.members[node] = group.members.get(node, 0) + 1
+    return [groups[key] for key in sorted(groups)]
 
 
 def _line_of(manager: str, definition: Definition) -> ChannelLine | None:

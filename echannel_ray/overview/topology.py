@@ -1,7 +1,10 @@
-"""Who is connected with whom: nodes, channels with what is derived from them, and the edges between the two."""
+"""Who is connected with whom: nodes, channels with what is derived from them, and the edges between the two; and what
+deriving has saved.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -62,6 +65,24 @@ class Topology(BaseModel):
         return [edge for edge in self.edges if edge.channel == channel]
 
 
+class DerivationTree(BaseModel):
+    """A channel, or one that is derived, with what is derived from it."""
+
+    channel: str
+    modulator: str | None = None  # None of a channel that is not derived
+    consumers: int = 0
+    events_in: int = 0  # that its modulator has seen; of a channel, events that were published
+    events_out: int = 0  # that it has emitted; of a channel, the same
+    saved_bytes: int = 0
+    modulator_errors: int = 0
+    derived: list[DerivationTree] = Field(default_factory=list)
+
+    @property
+    def total_saved_bytes(self) -> int:
+        """The bytes that this modulator and those below it have saved."""
+        return self.saved_bytes + sum(each.total_saved_bytes for each in self.derived)
+
+
 def read_topology(namespace: str) -> Topology:
     """The namespace as it is now."""
     status = read_status(namespace)
@@ -84,16 +105,42 @@ def topology_of(status: Status, channels: Iterable[ChannelLine]) -> Topology:
 
 def with_derived(stats: ChannelStats) -> list[ChannelStats]:
     """A channel and all that is derived from it, each followed by its own."""
-    children: dict[str, list[ChannelStats]] = {}
-    for each in stats.derived.values():
-        children.setdefault(parent_of(each, stats), []).append(each)
+    children = _children(stats)
 
     def below(parent: str) -> Iterator[ChannelStats]:
-        for child in sorted(children.get(parent, ()), key=lambda each: each.channel):
+        for child in children[parent]:
             yield child
             yield from below(child.channel)
 
     return [stats, *below(stats.channel)]
+
+
+def derivation_of(channel: ChannelStats) -> DerivationTree:
+    """The tree of one channel."""
+    children = _children(channel)
+
+    def branch(stats: ChannelStats) -> DerivationTree:
+        is_root = stats is channel
+        return DerivationTree(
+            channel=stats.channel,
+            modulator=stats.modulator,
+            consumers=stats.consumers,
+            events_in=stats.events_published if is_root else stats.events_in,
+            events_out=stats.events_published if is_root else stats.events_out,
+            saved_bytes=stats.saved_bytes,
+            modulator_errors=stats.modulator_errors,
+            derived=[branch(each) for each in children[stats.channel]],
+        )
+
+    return branch(channel)
+
+
+def _children(channel: ChannelStats) -> defaultdict[str, list[ChannelStats]]:
+    """What is derived from each of a channel and its derived ones directly, by name."""
+    children = defaultdict(list)
+    for each in sorted(channel.derived.values(), key=lambda each: each.channel):
+        children[parent_of(each, channel)].append(each)
+    return children
 
 
 def parent_of(derived: ChannelStats, channel: ChannelStats) -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from echannel_ray.page.picture import Picture
-
-_LENGTH: Final = struct.Struct("<I")
-LENGTH_BYTES: Final = _LENGTH.size
 
 
 class LookAround(msgspec.Struct, tag=True):
@@ -67,30 +63,19 @@ class LookFailed(msgspec.Struct, tag=True):
 Question = LookAround | OpenTap | CloseTap
 Answer = LookerJoined | PictureSeen | Tapped | LookFailed
 
-_questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Question)
-_answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
+LENGTH_BYTES: Final = 4
+
+# What a message has behind its length.
+question: Final[Callable[[bytes], Question]] = msgspec.json.Decoder(Question).decode
+answer: Final[Callable[[bytes], Answer]] = msgspec.json.Decoder(Answer).decode
 
 
 def packed(message: Question | Answer) -> bytes:
     """The message as bytes, behind their length."""
     body = msgspec.json.encode(message)
-    return _LENGTH.pack(len(body)) + body
+    return len(body).to_bytes(LENGTH_BYTES, "little") + body
 
 
 def length_of(head: bytes) -> int:
     """The length that these first four bytes of a message tell."""
-    length: int = _LENGTH.unpack(head)[0]
-    return length
-
-
-def question(body: bytes) -> Question:
-    """The question that a message of the server has."""
-    return _questions.decode(body)
-
-
-def answer(body: bytes) -> Answer:
-    """The answer that a message to the server has."""
-    return _answers.decode(body)
-
-
-Send = Callable[[Answer], Any]
+    return int.from_bytes(head, "little")

@@ -26,7 +26,6 @@ class Changes(msgspec.Struct):
     namespace: str = ""
     at: float = 0.0
     every_seconds: float = _EVERY_SECONDS  # in which there will be news
-    round_seconds: float = 0.0
     problem: str | None = None  # why there is nothing new; all else is empty then
     nodes: list[NodeRow] = []
     parts: list[PartRow] = []
@@ -111,7 +110,6 @@ def changes_since(known: dict[str, ChannelRow], picture: Picture) -> Changes:
         namespace=picture.namespace,
         at=picture.at,
         every_seconds=picture.round_seconds + rest_after(picture.round_seconds),
-        round_seconds=picture.round_seconds,
         nodes=picture.nodes,
         parts=picture.parts,
         changed=changed,

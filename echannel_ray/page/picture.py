@@ -51,15 +51,13 @@ class ChannelRow(msgspec.Struct, frozen=True):
     failed: int
     lag: int  # events that were published and not handled, over all consumers
     queue: int
-    group_lag: dict[str, int]  # of groups on a retained channel
     p50: float | None  # seconds from `publish` to the handler
     p99: float | None
     packing: float | None  # events in a pack, on the mean link
     blocked: int  # producers that wait in `publish`
     blocked_share: float | None  # of the producers' time that they have waited
     saved_bytes: int
-    retained_bytes: int
-    level: str  # see `pressure.level`
+    level: str  # as `painter.level` names it
     edges: list[EndsRow]
     branches: list[DerivedRow]  # each followed by what is derived from it
 

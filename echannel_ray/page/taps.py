@@ -22,7 +22,12 @@ _MAX_TEXT: Final = 2000
 class Taps:
     """The open taps of this process, which is in the namespace while there are any."""
 
-    def __init__(self, namespace: str, offer: Callable[[looker_frames.Answer], bool], send: looker_frames.Send) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        offer: Callable[[looker_frames.Answer], bool],
+        send: Callable[[looker_frames.Answer], None],
+    ) -> None:
         self._namespace = namespace
         self._offer = offer
         self._send = send

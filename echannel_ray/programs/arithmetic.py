@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from echannel_ray.programs.program import FUNCTIONS, Trap, Type, Where
+from echannel_ray.programs.program import FUNCTIONS, Trap, Where
 
 _SIGN: Final = 1 << 63
 _ALL: Final = (1 << 64) - 1
@@ -113,16 +113,6 @@ def to_half(value: float) -> float:
         return math.copysign(math.inf, value)
 
 
-def minimum(left: Any, right: Any) -> Any:
-    """`min` of two."""
-    return min(left, right)
-
-
-def maximum(left: Any, right: Any) -> Any:
-    """`max` of two."""
-    return max(left, right)
-
-
 def _whole_float(rounded: Callable[[float], int]) -> Callable[[float], float]:
     # From 2**52 on all numbers are whole. The sign stays, where there is nothing else: ceil(-0.5) is -0.0.
     def call(value: float) -> float:
@@ -149,10 +139,10 @@ LIBRARY: Final = _open_library()
 _EXACT: Final[dict[str, Callable[..., Any]]] = {
     "abs_int": lambda value: wrap(abs(value)),
     "abs_float": abs,
-    "min_int": minimum,
-    "max_int": maximum,
-    "min_float": minimum,
-    "max_float": maximum,
+    "min_int": min,
+    "max_int": max,
+    "min_float": min,
+    "max_float": max,
     "sqrt": lambda value: math.sqrt(value) if value >= 0.0 else math.nan,
     "floor": _whole_float(math.floor),
     "ceil": _whole_float(math.ceil),
@@ -164,8 +154,5 @@ _EXACT: Final[dict[str, Callable[..., Any]]] = {
 CALLED: Final[dict[str, Callable[..., Any]]] = _EXACT | {
     name: _library_function(name) for name, function in FUNCTIONS.items() if not function.is_exact
 }
-NARROWED: Final[dict[tuple[Type, int], Callable[[float], float]]] = {
-    (Type.FLOAT, 64): canonical,
-    (Type.FLOAT, 32): to_single,
-    (Type.FLOAT, 16): to_half,
-}
+# What makes a floating point number one of so many bits.
+NARROWED: Final[dict[int, Callable[[float], float]]] = {64: canonical, 32: to_single, 16: to_half}

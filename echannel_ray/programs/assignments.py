@@ -5,24 +5,14 @@ from __future__ import annotations
 import ast
 from typing import Final
 
-from echannel_ray.programs import operations
+from echannel_ray.programs import operations, tree
 from echannel_ray.programs.checker import Checker
 from echannel_ray.programs.functions import NAMES
 from echannel_ray.programs.outputs import program_outputs
-from echannel_ray.programs.program import (
-    Const,
-    Copy,
-    Expression,
-    SetLocal,
-    SetStatic,
-    Statement,
-    StaticVariable,
-    StoreItem,
-    Type,
-    Where,
-)
+from echannel_ray.programs.program import StaticVariable, Type, Where
 from echannel_ray.programs.program_refusals import Refused, shown_name
 from echannel_ray.programs.scope import FieldPlace, Scope
+from echannel_ray.programs.tree import Expression, Statement
 
 _TYPES: Final = {"int": Type.INT, "float": Type.FLOAT, "bool": Type.BOOL}
 _MAX_STATIC_ITEMS: Final = 65_536
@@ -101,15 +91,15 @@ class Assignments:
             slot, variable = scope.statics[name]
             if variable.length:
                 raise Refused(f"{name} is an array: set its items, {name}[i] = …", where)
-            return SetStatic(slot, None, self._fitting(value, variable.type, name, where), where)
+            return tree.SetStatic(slot, None, self._fitting(value, variable.type, name, where), where)
         if name in self.turning:
             raise Refused(f"{name} counts the turns of this loop, and can't be set in it: take another name", where)
         slot = self.local(name, value, where)
-        value = self._fitting(value, scope.locals[slot].type, name, where)
+        value = self._fitting(value, scope.locals[slot], name, where)
         if name in self._once and value.type is Type.INT:
             scope.bounds.known[slot] = scope.bounds.of(value)
         scope.give_value(slot)
-        return SetLocal(slot, value)
+        return tree.SetLocal(slot, value)
 
     def local(self, name: str, value: Expression, where: Where) -> int:
         """The slot of a local variable, which is new if the name is."""
@@ -144,7 +134,7 @@ class Assignments:
         if leaf is None or leaf not in program_outputs(self._scope.output) or (source is not None and source.pending):
             return self._copy(place, source, where)
         value = self._checker.of(node)
-        return StoreItem(leaf, place.indices, self._stored(value, leaf.type, place.name, where), where)
+        return tree.StoreItem(leaf, place.indices, self._stored(value, leaf.type, place.name, where), where)
 
     def _copy(self, place: FieldPlace, source: FieldPlace | None, where: Where) -> Statement:
         if place.indices or len(place.shape) != len(place.pending):
@@ -161,7 +151,7 @@ class Assignments:
             raise Refused(
                 f"{source.name} and output.{place.name} are of different types: only equal ones can be copied", where
             )
-        return Copy(place.path, source.path)
+        return tree.Copy(place.path, source.path)
 
     def _stored(self, value: Expression, type_: Type, name: str, where: Where) -> Expression:
         if type_ is Type.UNSIGNED:
@@ -188,7 +178,7 @@ class Assignments:
         if not isinstance(name, ast.Name) or name.id not in self._scope.statics:
             raise Refused("only items of static arrays and of the output can be set", where)
         slot, index, type_ = self._checker.static_item(name.id, target.slice, where)
-        return SetStatic(slot, index, self._fitting(value, type_, name.id, where), where)
+        return tree.SetStatic(slot, index, self._fitting(value, type_, name.id, where), where)
 
     def _static(self, name: str, type_: Type | None, node: ast.expr, is_top: bool, where: Where) -> None:
         if not is_top:
@@ -207,11 +197,11 @@ class Assignments:
             case item:
                 pass
         value = self._checker.of(item)
-        if not isinstance(value, Const) or value.type not in _TYPES.values():
+        if not isinstance(value, tree.Const) or value.type not in _TYPES.values():
             raise Refused(f"a static variable begins with a constant number or truth value: {_STATIC}", where)
         if type_ is not None:
             value = self._fitting(value, type_, name, where)
-        assert isinstance(value, Const)
+        assert isinstance(value, tree.Const)
         assert not isinstance(value.value, str | bytes)
         total = length + sum(each.length for _, each in self._scope.statics.values() if length)
         if total > _MAX_STATIC_ITEMS:
@@ -221,7 +211,7 @@ class Assignments:
 
     def _count(self, node: ast.expr) -> int:
         value = self._checker.of(node)
-        if isinstance(value, Const) and value.type is Type.INT and 1 <= int(value.value) <= _MAX_STATIC_ITEMS:
+        if isinstance(value, tree.Const) and value.type is Type.INT and 1 <= int(value.value) <= _MAX_STATIC_ITEMS:
             return int(value.value)
         where = self._checker.where(node)
         raise Refused(f"a static array has a constant number of items, from 1 to {_MAX_STATIC_ITEMS}", where)

@@ -8,17 +8,12 @@ import numpy
 import numpy.typing as npt
 from typing_extensions import override
 
-from echannel_ray.programs.field_copy import check_copy, copies
+from echannel_ray.programs import tree
+from echannel_ray.programs.field_copy import check_copy
 from echannel_ray.programs.outputs import MISSING, first_values, program_outputs, zero_of
-from echannel_ray.programs.places import (
-    Place,
-    default_at,
-    missing_value,
-    place_of,
-    place_of_leaf,
-    terminals,
-)
-from echannel_ray.programs.program import Copy, Leaf, Program, Trap, Type
+from echannel_ray.programs.places import Place, default_at, missing_value, place_of, place_of_leaf, terminals
+from echannel_ray.programs.program import Leaf, Program, Trap, Type
+from echannel_ray.programs.tree import copies
 from echannel_ray.schemas.schema import Field, Layout, RecordType
 
 Array = npt.NDArray[Any]
@@ -51,9 +46,9 @@ class LeafSource(NamedTuple):
 
     def column(self, block: Array, itemsize: int, count: int) -> Array:
         """The leaf's values in all records, widened; NULs at the end of texts stay."""
+        wide = _WIDE.get(self.leaf.type)
         if self.place is None:
-            dtype = _WIDE.get(self.leaf.type)
-            value = numpy.array(self.default, dtype)
+            value = numpy.array(self.default, wide)
             return numpy.broadcast_to(value, (count, *value.shape))
         values = view(block, self.place, itemsize, count)
         kind = self.place.dtype.kind
@@ -65,7 +60,6 @@ class LeafSource(NamedTuple):
             values = values.view(f"S{self.place.dtype.itemsize}")
         elif kind == "U":
             values = _valid(values)
-        wide = _WIDE.get(self.leaf.type)
         with numpy.errstate(invalid="ignore"):  # for NaNs of any kind
             return values if wide is None else values.astype(wide, copy=False)
 
@@ -101,11 +95,9 @@ def as_array(block: Block, size: int) -> Array:
 def view(block: Array, place: Place, itemsize: int, count: int) -> Array:
     """The scalars at a place in all records; writable if the block is."""
     shape, strides = (count, *place.shape), (itemsize, *place.strides)
-    return numpy.ndarray(shape, place.dtype, block.data, place.offset, strides) if count else _empty(shape, place)
-
-
-def _empty(shape: tuple[int, ...], place: Place) -> Array:
-    return numpy.empty(shape, place.dtype)
+    data, offset = (block.data, place.offset) if count else (None, 0)  # else there is none of either
+    values: Array = numpy.ndarray(shape, place.dtype, data, offset, strides)
+    return values
 
 
 def template(record: RecordType | None, layout: Layout | None) -> bytes:
@@ -139,7 +131,7 @@ def first_value(record: RecordType, path: Path) -> Any:
     return value if not isinstance(value, dict) else MISSING
 
 
-def copiers(program: Program, layout: Layout, output: Layout | None) -> dict[Copy, Copier]:
+def copiers(program: Program, layout: Layout, output: Layout | None) -> dict[tree.Copy, Copier]:
     """The copiers of all fields that a program copies whole."""
     if output is None:
         return {}

@@ -4,26 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from echannel_ray.programs.program import (
-    Binary,
-    Block,
-    Choice,
-    Compare,
-    Const,
-    Convert,
-    Expression,
-    For,
-    FunctionCall,
-    If,
-    Length,
-    Load,
-    Local,
-    Logic,
-    SetLocal,
-    Static,
-    Type,
-    Unary,
-)
+from echannel_ray.programs import tree
+from echannel_ray.programs.program import Type
+from echannel_ray.programs.tree import Block, Expression, operands
 
 MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**63 - 1
@@ -58,71 +41,56 @@ class Bounds:
     def __init__(self) -> None:
         self.known: dict[int, Interval] = {}
 
-    def of(self, expression: Expression) -> Interval:
+    def of(self, expression: Expression, depth: int = _MAX_DEPTH) -> Interval:
         """Where the value of an expression (INT, or BOOL as 0 or 1) lies."""
-        return self._of(expression, _MAX_DEPTH)
-
-    def exact(self, expression: Expression) -> Interval:
-        """The interval of an expression before it wraps around: it `fits` where it doesn't have to."""
-        return self._exact(expression, _MAX_DEPTH)
-
-    def _of(self, expression: Expression, depth: int) -> Interval:
-        exact = self._exact(expression, depth)
+        exact = self.exact(expression, depth)
         return exact if exact.fits else ANY
 
-    def _exact(self, expression: Expression, depth: int) -> Interval:
+    def exact(self, expression: Expression, depth: int = _MAX_DEPTH) -> Interval:
+        """The interval of an expression before it wraps around: it `fits` where it doesn't have to."""
         if expression.type is Type.BOOL:
             return _TRUTH
         if expression.type is not Type.INT:
             return ANY
         match expression:
-            case Const(_, value):
+            case tree.Const(_, value):
                 return Interval(int(value), int(value))
-            case Load(_, leaf):
-                return _of_bits(leaf.bits, leaf.signed)
-            case Length():
+            case tree.Load(_, leaf):
+                return Interval(*leaf.limits)
+            case tree.Length():
                 return Interval(0, MAX_INT)
-            case Local(_, slot):
+            case tree.Local(_, slot):
                 return self.known.get(slot, ANY)
         return self._worked_out(expression, depth - 1) if depth else _UNKNOWN
 
     def _worked_out(self, expression: Expression, depth: int) -> Interval:
         match expression:
-            case Convert(_, value) if value.type in (Type.INT, Type.BOOL):
-                return self._of(value, depth)
-            case Unary(_, "-", value):
-                low, high = self._of(value, depth)
+            case tree.Convert(_, value) if value.type in (Type.INT, Type.BOOL):
+                return self.of(value, depth)
+            case tree.Unary(_, "-", value):
+                low, high = self.of(value, depth)
                 return Interval(-high, -low)
-            case Binary(_, operator, left, right):
-                return _combined(operator, self._of(left, depth), self._of(right, depth))
-            case Choice(_, _, then, otherwise):
-                return _around(self._of(then, depth), self._of(otherwise, depth))
-            case FunctionCall(_, function, arguments):
-                return _called(function, [self._of(each, depth) for each in arguments])
+            case tree.Binary(_, operator, left, right):
+                return _combined(operator, self.of(left, depth), self.of(right, depth))
+            case tree.Choice(_, _, then, otherwise):
+                one, other = self.of(then, depth), self.of(otherwise, depth)
+                return Interval(min(one.low, other.low), max(one.high, other.high))
+            case tree.FunctionCall(_, function, arguments):
+                return _called(function, [self.of(each, depth) for each in arguments])
         return ANY
 
     def may_trap(self, expression: Expression) -> bool:
         """Whether working out an expression may have no result."""
         match expression:
-            case Load(_, leaf, indices):
-                return not self.in_range(indices, leaf.shape) or any(map(self.may_trap, indices))
-            case Static(_, _, index):
-                return index is not None
-            case Convert(type_, value):
-                return (type_ is Type.INT and value.type is Type.FLOAT) or self.may_trap(value)
-            case Unary(_, _, value):
-                return self.may_trap(value)
-            case Binary(_, operator, left, right):
-                return self._fails(operator, left, right) or self.may_trap(left) or self.may_trap(right)
-            case Compare(_, _, left, right):
-                return self.may_trap(left) or self.may_trap(right)
-            case Logic(_, _, values):
-                return any(map(self.may_trap, values))
-            case Choice(_, condition, then, otherwise):
-                return any(map(self.may_trap, (condition, then, otherwise)))
-            case FunctionCall(_, _, arguments):
-                return any(map(self.may_trap, arguments))
-        return False
+            case tree.Load(_, leaf, indices) if not self.in_range(indices, leaf.shape):
+                return True
+            case tree.Static(_, _, index) if index is not None:
+                return True
+            case tree.Convert(Type.INT, value) if value.type is Type.FLOAT:
+                return True
+            case tree.Binary(_, operator, left, right) if self._fails(operator, left, right):
+                return True
+        return any(map(self.may_trap, operands(expression)))
 
     def in_range(self, indices: tuple[Expression, ...], shape: tuple[int | None, ...]) -> bool:
         """Whether all indices of a leaf are known to be in range."""
@@ -153,25 +121,15 @@ def count_assignments(block: Block, counts: dict[int, int] | None = None) -> dic
     counts = {} if counts is None else counts
     for statement in block:
         match statement:
-            case SetLocal(slot):
+            case tree.SetLocal(slot):
                 counts[slot] = counts.get(slot, 0) + 1
-            case If(_, then, otherwise):
+            case tree.If(_, then, otherwise):
                 count_assignments(then, counts)
                 count_assignments(otherwise, counts)
-            case For(slot, body=body):
+            case tree.For(slot, body=body):
                 counts[slot] = counts.get(slot, 0) + 1
                 count_assignments(body, counts)
     return counts
-
-
-def _of_bits(bits: int, is_signed: bool) -> Interval:
-    if is_signed:
-        return Interval(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    return Interval(0, 2**bits - 1)
-
-
-def _around(one: Interval, other: Interval) -> Interval:
-    return Interval(min(one.low, other.low), max(one.high, other.high))
 
 
 def _combined(operator: str, left: Interval, right: Interval) -> Interval:

@@ -7,28 +7,16 @@ statement. That must not be seen: where it is not certain that the expression is
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
-from echannel_ray.programs import operations
+from echannel_ray.programs import operations, tree
 from echannel_ray.programs.functions import FLOAT_CONSTANTS, NAMES, called
-from echannel_ray.programs.parser import Places
-from echannel_ray.programs.program import (
-    Choice,
-    Const,
-    Expression,
-    Length,
-    Load,
-    Local,
-    Param,
-    SetLocal,
-    Static,
-    Type,
-    Unary,
-    Where,
-)
+from echannel_ray.programs.program import TYPES_OF_VALUES, Type, Where
 from echannel_ray.programs.program_refusals import Refused, shown_name
 from echannel_ray.programs.scope import FieldPlace, Scope
+from echannel_ray.programs.tree import Expression
 
 _BINARY: Final[dict[type[ast.operator], str]] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
@@ -46,16 +34,17 @@ _NOT_HERE: Final = {
     "Starred": "a star means nothing here",
     "Slice": "a part of an array can only be looped over: `for x in values[:100]`",
 }
+_CONSTANTS: Final = {**TYPES_OF_VALUES, bytes: Type.BYTES}
 _MAX_POWER: Final = 64
 
 
 class Checker:
     """Makes expressions, and collects in `prelude` what must be worked out in front of them."""
 
-    def __init__(self, scope: Scope, places: Places) -> None:
+    def __init__(self, scope: Scope, text: str) -> None:
         self.scope = scope
-        self.prelude: list[SetLocal] = []
-        self._places = places
+        self.prelude: list[tree.SetLocal] = []
+        self._lines = None if text.isascii() else text.split("\n")
         self._uncertain = 0
         self._checks: dict[type[ast.expr], Callable[[Any], Expression]] = {
             ast.Constant: self._constant,
@@ -67,7 +56,7 @@ class Checker:
             ast.BoolOp: self._logic,
             ast.Compare: self._compare,
             ast.IfExp: self._choice,
-            ast.Call: self._call,
+            ast.Call: functools.partial(called, self),
         }
 
     def of(self, node: ast.expr) -> Expression:
@@ -79,8 +68,11 @@ class Checker:
         return check(node)
 
     def where(self, node: ast.expr | ast.stmt | ast.keyword) -> Where:
-        """The place of a node in the text."""
-        return self._places.of(node)
+        """The place where a node begins in the text: the parser counts columns in bytes."""
+        column = node.col_offset
+        if self._lines is not None:
+            column = len(self._lines[node.lineno - 1].encode()[:column].decode(errors="replace"))
+        return Where(node.lineno, column + 1)
 
     def truth(self, node: ast.expr) -> Expression:
         """The expression that a node stands for, as a truth value."""
@@ -113,7 +105,7 @@ class Checker:
                 return None if whole is None else self._item(whole, index)
         return None
 
-    def load(self, place: FieldPlace, where: Where) -> Load:
+    def load(self, place: FieldPlace, where: Where) -> tree.Load:
         """The value that a place holds."""
         if place.is_output:
             raise Refused("the output can only be set: put the value into a variable, and that into the output", where)
@@ -126,24 +118,24 @@ class Checker:
                 f"{place.name} ({kind}) can't be read here, only copied as a whole: `output.x = {place.name}`", where
             )
         self.scope.leaves[leaf] = None
-        return Load(leaf.type, leaf, place.indices, where)
+        return tree.Load(leaf.type, leaf, place.indices, where)
 
     def reusable(self, value: Expression, where: Where) -> Expression:
         """The expression for use in several places: worked out once."""
         match value:
-            case Const() | Local() | Param() | Static(index=None) | Length():
+            case tree.Const() | tree.Local() | tree.Param() | tree.Static(index=None) | tree.Length():
                 return value
-            case Load(type_, leaf, indices, place):
-                return Load(type_, leaf, tuple(self.reusable(index, where) for index in indices), place)
+            case tree.Load(type_, leaf, indices, place):
+                return tree.Load(type_, leaf, tuple(self.reusable(index, where) for index in indices), place)
         if value.type not in (Type.BOOL, Type.INT, Type.FLOAT):
             raise Refused("this is needed several times: write the comparisons one by one", where)
         if self._uncertain and self.scope.bounds.may_trap(value):
             raise Refused("this is needed several times, and may fail: put it into a variable first", where)
         slot = self.scope.new_local("", value.type)
-        self.prelude.append(SetLocal(slot, value))
+        self.prelude.append(tree.SetLocal(slot, value))
         if value.type is Type.INT:
             self.scope.bounds.known[slot] = self.scope.bounds.of(value)
-        return Local(value.type, slot)
+        return tree.Local(value.type, slot)
 
     def _is_variable(self, name: str) -> bool:
         return name in self.scope.slots or name in self.scope.statics
@@ -156,18 +148,11 @@ class Checker:
         return place
 
     def _constant(self, node: ast.Constant) -> Expression:
-        value = node.value
-        if isinstance(value, bool):
-            return Const(Type.BOOL, value)
-        if isinstance(value, int):
-            return operations.whole(value, self.where(node))
-        if isinstance(value, float):
-            return Const(Type.FLOAT, value)
-        if isinstance(value, str):
-            return Const(Type.TEXT, value)
-        if isinstance(value, bytes):
-            return Const(Type.BYTES, value)
-        raise Refused("this constant means nothing here", self.where(node))
+        value: Any = node.value
+        type_ = _CONSTANTS.get(type(value))
+        if type_ is None:
+            raise Refused("this constant means nothing here", self.where(node))
+        return operations.whole(value, self.where(node)) if type_ is Type.INT else tree.Const(type_, value)
 
     def _name(self, node: ast.Name) -> Expression:
         name, scope, where = node.id, self.scope, self.where(node)
@@ -175,12 +160,12 @@ class Checker:
             slot, variable = scope.statics[name]
             if variable.length:
                 raise Refused(f"{name} is an array: write which item, or loop over it", where)
-            return Static(variable.type, slot, None, where)
+            return tree.Static(variable.type, slot, None, where)
         if name in scope.slots:
             slot = scope.slots[name]
             if not scope.has_value(slot):
                 raise Refused(f"{name} may have no value here: give it one before the `if` or the loop", where)
-            return Local(scope.locals[slot].type, slot)
+            return tree.Local(scope.locals[slot], slot)
         place = scope.root(name)
         if place is not None and place.path:
             return self.load(place, where)
@@ -189,7 +174,7 @@ class Checker:
         if name in scope.assigned_names:
             raise Refused(f"{name} has no value yet: it gets one only below", where)
         if name in FLOAT_CONSTANTS:
-            return Const(Type.FLOAT, FLOAT_CONSTANTS[name])
+            return tree.Const(Type.FLOAT, FLOAT_CONSTANTS[name])
         if name in NAMES:
             raise Refused(f"{name} is a function: write {name}(…)", where)
         raise scope.unknown(name, where)
@@ -203,7 +188,7 @@ class Checker:
                 return self._of_math(node)
         if isinstance(value, ast.Name) and isinstance(node, ast.Subscript) and value.id in self.scope.statics:
             slot, index, type_ = self.static_item(value.id, node.slice, where)
-            return Static(type_, slot, index, where)
+            return tree.Static(type_, slot, index, where)
         place = self.place(node)
         if place is not None:
             return self.load(place, where)
@@ -221,7 +206,7 @@ class Checker:
 
     def _of_math(self, node: ast.Attribute) -> Expression:
         if node.attr in FLOAT_CONSTANTS:
-            return Const(Type.FLOAT, FLOAT_CONSTANTS[node.attr])
+            return tree.Const(Type.FLOAT, FLOAT_CONSTANTS[node.attr])
         raise Refused(f"there is no value math.{shown_name(node.attr)}: there are math.pi and math.e", self.where(node))
 
     def _binary(self, node: ast.BinOp) -> Expression:
@@ -235,13 +220,15 @@ class Checker:
 
     def _power(self, base: Expression, exponent: Expression, where: Where) -> Expression:
         """Squared and multiplied, from the highest bit of the exponent to the lowest."""
-        if not (isinstance(exponent, Const) and exponent.type is Type.INT and 0 <= int(exponent.value) <= _MAX_POWER):
+        if not (
+            isinstance(exponent, tree.Const) and exponent.type is Type.INT and 0 <= int(exponent.value) <= _MAX_POWER
+        ):
             raise Refused(f"an exponent is a constant from 0 to {_MAX_POWER}: for any other write pow(x, y)", where)
         base = operations.number(base, where)
         if base.type is Type.BOOL:
             base = operations.converted(base, Type.INT, where)
         if not exponent.value:
-            return operations.converted(Const(Type.INT, 1), base.type, where)
+            return operations.converted(tree.Const(Type.INT, 1), base.type, where)
         base = self.reusable(base, where)
         result = base
         for bit in f"{int(exponent.value):b}"[1:]:
@@ -272,7 +259,7 @@ class Checker:
         self._uncertain += 1
         then, otherwise = operations.common([self.of(node.body), self.of(node.orelse)], where)
         self._uncertain -= 1
-        return Choice(then.type, condition, then, otherwise)
+        return tree.Choice(then.type, condition, then, otherwise)
 
     def _compare(self, node: ast.Compare) -> Expression:
         left, found = self.of(node.left), []
@@ -299,11 +286,8 @@ class Checker:
         found = []
         for each in node.elts:
             value = self.of(each)
-            if not isinstance(value, Const):
+            if not isinstance(value, tree.Const):
                 raise Refused("behind `in` stand constants: compare with anything else by `==`", self.where(each))
             found.append(operations.compared("==", left, value, self.where(each)))
         result = operations.joined("or", found) if found else operations.FALSE
-        return Unary(Type.BOOL, "not", result) if is_negated else result
-
-    def _call(self, node: ast.Call) -> Expression:
-        return called(self, node)
+        return tree.Unary(Type.BOOL, "not", result) if is_negated else result

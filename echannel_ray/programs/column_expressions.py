@@ -7,27 +7,12 @@ from typing import Any, Final
 
 import numpy
 
-from echannel_ray.programs import arithmetic
+from echannel_ray.programs import arithmetic, tree
 from echannel_ray.programs.blocks import Array
 from echannel_ray.programs.bounds import Bounds
 from echannel_ray.programs.native_state import Value
-from echannel_ray.programs.program import (
-    Binary,
-    Choice,
-    Compare,
-    Const,
-    Convert,
-    Expression,
-    FunctionCall,
-    Leaf,
-    Load,
-    Local,
-    Logic,
-    Param,
-    Type,
-    Unary,
-    Where,
-)
+from echannel_ray.programs.program import Leaf, Type, Where
+from echannel_ray.programs.tree import Expression
 
 Active = Array | None
 _SCALARS: Final[dict[Type, Callable[[Any], Any]]] = {
@@ -98,33 +83,33 @@ class ColumnExpressions:
     def value(self, expression: Expression, active: Active) -> Any:
         """The value in all records; what it is in those that are not active does not matter."""
         match expression:
-            case Const(type_, value):
+            case tree.Const(type_, value):
                 return _SCALARS[type_](value)
-            case Param(type_, slot):
+            case tree.Param(type_, slot):
                 return _SCALARS[type_](self._params[slot])
-            case Local(_, slot):
+            case tree.Local(_, slot):
                 return self._locals[slot]
-            case Load(_, leaf, indices, where):
+            case tree.Load(_, leaf, indices, where):
                 found = self.indices(indices, leaf.shape, where, active)
                 column = self._leaves[leaf]
                 rows_and_items = (numpy.arange(self._count), *found)
                 return column[rows_and_items] if found else column
-            case Convert(type_, value, where):
+            case tree.Convert(type_, value, where):
                 return self._convert(type_, self.value(value, active), value.type, where, active)
-            case Unary(_, operator, value):
+            case tree.Unary(_, operator, value):
                 found = self.value(value, active)
                 return numpy.negative(found) if operator == "-" else numpy.invert(found)
-            case Binary():
+            case tree.Binary():
                 return self._binary(expression, active)
-            case Compare():
+            case tree.Compare():
                 return self._compare(expression, active)
-            case Logic(_, operator, values):
+            case tree.Logic(_, operator, values):
                 return self._logic(operator == "and", values, active)
-            case Choice(_, condition, then, otherwise):
+            case tree.Choice(_, condition, then, otherwise):
                 chosen = self._whole(self.value(condition, active))
                 yes = self.value(then, both(active, chosen))
                 return numpy.where(chosen, yes, self.value(otherwise, both(active, ~chosen)))
-            case FunctionCall(_, function, arguments):
+            case tree.FunctionCall(_, function, arguments):
                 return _FUNCTIONS[function](*[self.value(each, active) for each in arguments])
         raise AssertionError(expression)
 
@@ -164,7 +149,7 @@ class ColumnExpressions:
             self._trap(wrong, value, active, lambda number: arithmetic.to_whole(float(number), where))
         return value != 0 if target is Type.BOOL else value.astype(_SCALARS[target])
 
-    def _binary(self, expression: Binary, active: Active) -> Any:
+    def _binary(self, expression: tree.Binary, active: Active) -> Any:
         left, right = self.value(expression.left, active), self.value(expression.right, active)
         operator, where = expression.operator, expression.where
         if expression.type is Type.INT:
@@ -175,7 +160,7 @@ class ColumnExpressions:
                 self._trap(wrong, right, active, lambda number: arithmetic.shift_left(0, int(number), where))
         return _BINARY[operator](left, right)
 
-    def _compare(self, expression: Compare, active: Active) -> Any:
+    def _compare(self, expression: tree.Compare, active: Active) -> Any:
         left, right = self.value(expression.left, active), self.value(expression.right, active)
         operator = expression.operator
         if {expression.left.type, expression.right.type} != {Type.INT, Type.UNSIGNED}:

@@ -6,32 +6,19 @@ for the records that get there: `active` says which they are, None standing for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy
 
+from echannel_ray.programs import tree
 from echannel_ray.programs.blocks import Array, Block, Trapped, as_array, copiers, sources, template, view
 from echannel_ray.programs.column_expressions import Active, ColumnExpressions, both
 from echannel_ray.programs.native_state import Value
 from echannel_ray.programs.outputs import program_outputs
 from echannel_ray.programs.places import Place, place_of_leaf
-from echannel_ray.programs.program import (
-    FUNCTIONS,
-    Copy,
-    Expression,
-    For,
-    FunctionCall,
-    If,
-    Leaf,
-    Program,
-    Return,
-    SetLocal,
-    SetStatic,
-    Statement,
-    StoreItem,
-    Trap,
-)
+from echannel_ray.programs.program import FUNCTIONS, Leaf, Program, Trap
+from echannel_ray.programs.tree import Expression, Statement
 from echannel_ray.schemas.schema import Layout
 
 
@@ -41,9 +28,9 @@ def is_columnar(program: Program) -> bool:
 
 
 def _is_columnar(part: Any) -> bool:
-    if isinstance(part, For | SetStatic):
+    if isinstance(part, tree.For | tree.SetStatic):
         return False
-    if isinstance(part, FunctionCall) and not FUNCTIONS[part.function].is_exact:
+    if isinstance(part, tree.FunctionCall) and not FUNCTIONS[part.function].is_exact:
         return False
     if isinstance(part, Statement | Expression):
         return all(map(_is_columnar, vars(part).values()))
@@ -89,7 +76,7 @@ class Columnar:
         first = min(run.columns.traps, key=lambda trap: trap[0], default=None)
         if first is None:
             return run.result, out, None
-        return run.result[: first[0]], out, _raised(first[1])
+        return run.result[: first[0]], out, Trap.raised_by(first[1])
 
     def columns(self, block: Array, count: int) -> dict[Leaf, Array]:
         """The columns of a block that the program reads."""
@@ -101,7 +88,7 @@ class Columnar:
         assert self._output is not None
         return None if place is None else view(out, place, self._output.itemsize, count)
 
-    def copy(self, copy: Copy, block: Array, out: Array, rows: Array) -> None:
+    def copy(self, copy: tree.Copy, block: Array, out: Array, rows: Array) -> None:
         """Copy a field of these records to the outputs."""
         assert self._output is not None
         count = len(out) // self._output.itemsize
@@ -127,28 +114,28 @@ class _Run:
 
     def _statement(self, statement: Statement, active: Active) -> Active:
         match statement:
-            case SetLocal(slot, value):
+            case tree.SetLocal(slot, value):
                 found = self.columns.value(value, active)
                 old = self._locals.get(slot)
                 self._locals[slot] = found if active is None or old is None else numpy.where(active, found, old)
-            case StoreItem():
+            case tree.StoreItem():
                 self._store(statement, active)
-            case Copy():
+            case tree.Copy():
                 self._form.copy(statement, self._block, self._out, self._rows(active))
-            case If(condition, then, otherwise):
+            case tree.If(condition, then, otherwise):
                 chosen = numpy.broadcast_to(self.columns.value(condition, active), self._count)
                 yes = self.block(then, both(active, chosen))
                 no = self.block(otherwise, both(active, ~chosen))
                 assert yes is not None
                 assert no is not None
                 return yes | no
-            case Return(passes):
+            case tree.Return(passes):
                 found = self.columns.value(passes, active)
                 numpy.copyto(self.result, found, where=True if active is None else active)
                 return numpy.zeros(self._count, numpy.bool_)
         return active
 
-    def _store(self, statement: StoreItem, active: Active) -> None:
+    def _store(self, statement: tree.StoreItem, active: Active) -> None:
         value = self.columns.value(statement.value, active)
         indices = self.columns.indices(statement.indices, statement.leaf.shape, statement.where, active)
         place = self._form.place(statement.leaf, self._out, self._count)
@@ -163,11 +150,3 @@ class _Run:
 
     def _rows(self, active: Active) -> Array:
         return numpy.arange(self._count) if active is None else numpy.flatnonzero(active)
-
-
-def _raised(raise_trap: Callable[[], Any]) -> Trap:
-    try:
-        raise_trap()
-    except Trap as trap:
-        return trap
-    raise AssertionError("a trap without a reason")

@@ -4,30 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from echannel_ray.programs.program import (
-    FUNCTIONS,
-    Binary,
-    Block,
-    Choice,
-    Compare,
-    Convert,
-    Copy,
-    Expression,
-    For,
-    FunctionCall,
-    If,
-    Load,
-    Logic,
-    Program,
-    Return,
-    SetLocal,
-    SetStatic,
-    Statement,
-    Static,
-    StoreItem,
-    Type,
-    Unary,
-)
+from echannel_ray.programs import tree
+from echannel_ray.programs.program import FUNCTIONS, Type
+from echannel_ray.programs.tree import Block, Expression, Statement, operands
 
 MAX_COST: Final = 10**8  # about a tenth of a second of machine code: nobody means to spend more on one event
 _COPY: Final = 10
@@ -35,49 +14,37 @@ _TEXT: Final = 5
 _DIVISION: Final = 5
 
 
-def cost_of(program: Program) -> int:
-    """The steps that a program takes at most for an event."""
-    return of_block(program.body)
-
-
-def of_block(block: Block) -> int:
-    """The steps of some statements."""
+def cost_of(block: Block) -> int:
+    """The steps that some statements take at most for an event."""
     return sum(map(_of_statement, block))
 
 
 def _of_statement(statement: Statement) -> int:
     match statement:
-        case SetLocal(_, value) | Return(value):
+        case tree.SetLocal(_, value) | tree.Return(value):
             return 1 + _of(value)
-        case SetStatic(_, index, value):
+        case tree.SetStatic(_, index, value):
             return 1 + _of(value) + (0 if index is None else _of(index))
-        case StoreItem(_, indices, value):
+        case tree.StoreItem(_, indices, value):
             return 1 + _of(value) + sum(map(_of, indices))
-        case Copy():
+        case tree.Copy():
             return _COPY
-        case If(condition, then, otherwise):
-            return 1 + _of(condition) + max(of_block(then), of_block(otherwise))
-        case For(_, start, stop, _, body, most):
-            return 1 + _of(start) + _of(stop) + most * (2 + of_block(body))
+        case tree.If(condition, then, otherwise):
+            return 1 + _of(condition) + max(cost_of(then), cost_of(otherwise))
+        case tree.For(_, start, stop, _, body, most):
+            return 1 + _of(start) + _of(stop) + most * (2 + cost_of(body))
     return 1
 
 
 def _of(expression: Expression) -> int:
+    own = 1
     match expression:
-        case Load(_, _, indices):
-            return 1 + sum(map(_of, indices))
-        case Static(_, _, index) if index is not None:
-            return 1 + _of(index)
-        case Convert(_, value) | Unary(_, _, value):
-            return 1 + _of(value)
-        case Binary(_, operator, left, right):
-            return (_DIVISION if operator in ("/", "//", "%") else 1) + _of(left) + _of(right)
-        case Compare(_, _, left, right):
-            return (_TEXT if left.type in (Type.TEXT, Type.BYTES) else 1) + _of(left) + _of(right)
-        case Logic(_, _, values):
-            return 1 + sum(map(_of, values))
-        case Choice(_, condition, then, otherwise):
+        case tree.Choice(_, condition, then, otherwise):
             return 1 + _of(condition) + max(_of(then), _of(otherwise))
-        case FunctionCall(_, function, arguments):
-            return FUNCTIONS[function].cost + sum(map(_of, arguments))
-    return 1
+        case tree.Binary(_, "/" | "//" | "%"):
+            own = _DIVISION
+        case tree.Compare(_, _, left) if left.type in (Type.TEXT, Type.BYTES):
+            own = _TEXT
+        case tree.FunctionCall(_, function):
+            own = FUNCTIONS[function].cost
+    return own + sum(map(_of, operands(expression)))

@@ -7,7 +7,7 @@ LLVM itself takes to compile a filter, and hold the interpreter meanwhile.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from echannel_ray.programs.native_state import DETAIL_AT
@@ -105,6 +105,18 @@ class Emitter:
         """The body of the function."""
         return ["entry:", *self.allocations, "  br label %start", "start:", *self.lines, *self._traps]
 
+    def choose(self, condition: str, ir_type: str, choices: Iterable[Callable[[], str]]) -> str:
+        """Write a branch; each of the two `choices` writes one side, and gives its value. The name of the value."""
+        result, end = self.allocate(ir_type), self.new_label()
+        sides = [self.new_label(), self.new_label()]
+        self.branch(condition, *sides)
+        for label, choice in zip(sides, choices, strict=True):
+            self.label(label)
+            self.do(f"store {ir_type} {choice()}, ptr {result}")
+            self.go(end)
+        self.label(end)
+        return self.put(f"load {ir_type}, ptr {result}")
+
     def repeat(self, count: int, body: Callable[[str], None]) -> None:
         """Write a loop; `body` writes one turn, given its number."""
         turn, head, end = self.allocate("i64"), self.new_label(), self.new_label()
@@ -136,7 +148,7 @@ class Emitter:
         size, kind = place.dtype.itemsize, place.dtype.kind
         raw = self.put(f"load i{8 * size}, ptr {pointer}, align 1")
         if place.is_foreign:
-            raw = self.put(f"call i{8 * size} @llvm.bswap.i{8 * size}(i{8 * size} {raw})")
+            raw = self._swapped(raw, size)
         if kind == "b":
             return self.convert(self.put(f"icmp ne i8 {raw}, 0"), Type.BOOL, type_)
         if kind == "f":
@@ -160,18 +172,18 @@ class Emitter:
             if size < 8:
                 raw = self.put(f"trunc i64 {raw} to i{8 * size}")
         if place.is_foreign:
-            raw = self.put(f"call i{8 * size} @llvm.bswap.i{8 * size}(i{8 * size} {raw})")
+            raw = self._swapped(raw, size)
         self.do(f"store i{8 * size} {raw}, ptr {pointer}, align 1")
 
-    def move(self, source: str, target: str, size: int) -> None:
-        """Write the copy of so many bytes: 1, 2, 4 or 8."""
-        self.do(f"store i{8 * size} {self.put(f'load i{8 * size}, ptr {source}, align 1')}, ptr {target}, align 1")
+    def move(self, source: str, target: str, size: int, is_swapped: bool) -> None:
+        """Write the copy of so many bytes (1, 2, 4 or 8), perhaps in the other order."""
+        raw = self.put(f"load i{8 * size}, ptr {source}, align 1")
+        if is_swapped:
+            raw = self._swapped(raw, size)
+        self.do(f"store i{8 * size} {raw}, ptr {target}, align 1")
 
-    def move_swapped(self, source: str, target: str, size: int) -> None:
-        """Write the copy of so many bytes, in the other order."""
-        loaded = self.put(f"load i{8 * size}, ptr {source}, align 1")
-        swapped = self.put(f"call i{8 * size} @llvm.bswap.i{8 * size}(i{8 * size} {loaded})")
-        self.do(f"store i{8 * size} {swapped}, ptr {target}, align 1")
+    def _swapped(self, raw: str, size: int) -> str:
+        return self.put(f"call i{8 * size} @llvm.bswap.i{8 * size}(i{8 * size} {raw})")
 
     def bits_with_one_nan(self, value: str, size: int = 8) -> str:
         """The bits of a floating point number, or of the one NaN that is stored.

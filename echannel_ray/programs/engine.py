@@ -8,7 +8,7 @@ from typing import Any
 from echannel_ray.programs import compiler
 from echannel_ray.programs.blocks import Block, Trapped, template
 from echannel_ray.programs.columnar import Columnar, is_columnar
-from echannel_ray.programs.machine_code import Machine
+from echannel_ray.programs.native import Machine
 from echannel_ray.programs.native_state import Value
 from echannel_ray.programs.program import Program
 from echannel_ray.programs.recordwise import Recordwise, compacted
@@ -30,7 +30,6 @@ class Engine:
         if (program.output is None) != (output is None):
             raise ValueError("a transformation needs the layout of its output, and a filter has none")
         self._program, self._layout, self._output = program, layout, output
-        self._params: Sequence[Value] | None = None
         self._recordwise = Recordwise(program, layout, output)
         self._columnar = Columnar(program, layout, output) if is_columnar(program) else None
         self._machine: Machine | None = None
@@ -46,9 +45,9 @@ class Engine:
 
     def set_params(self, values: Sequence[Value]) -> None:
         """New values of the parameters, in the program's order."""
-        self._params = self._recordwise.params = tuple(values)
+        self._recordwise.params = tuple(values)
         if self._columnar is not None:
-            self._columnar.params = self._params
+            self._columnar.params = self._recordwise.params
         if self._machine is not None:
             self._machine.state.set_params(values)
 
@@ -115,8 +114,8 @@ class Engine:
             return
         machine = Machine(self._program, self._layout, self._output, asked.code)
         machine.state.statics = self.statics
-        if self._params is not None:
-            machine.state.set_params(self._params)
+        if self._recordwise.params:
+            machine.state.set_params(self._recordwise.params)
         self._machine = machine
         if machine.single is not None:
             self.__dict__["passes"] = machine.single

@@ -5,36 +5,20 @@ checked before it is used, and no rule of arithmetic is taken for granted that f
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 from typing import Any, Final
 
 import numpy
 
-from echannel_ray.programs import arithmetic
+from echannel_ray.programs import arithmetic, tree
 from echannel_ray.programs.bounds import Bounds
 from echannel_ray.programs.emitter import IR_TYPES, Emitter, literal
 from echannel_ray.programs.native_state import param_at, static_at
 from echannel_ray.programs.places import Place, missing_value, place_of_leaf, strides_of
-from echannel_ray.programs.program import (
-    Binary,
-    Choice,
-    Compare,
-    Const,
-    Convert,
-    Expression,
-    FunctionCall,
-    Leaf,
-    Load,
-    Local,
-    Logic,
-    Param,
-    Program,
-    Static,
-    Type,
-    Unary,
-    Where,
-)
+from echannel_ray.programs.program import Leaf, Program, Type, Where
 from echannel_ray.programs.text_equality import equal_texts
+from echannel_ray.programs.tree import Expression, operands
 from echannel_ray.schemas.schema import Layout
 
 _MAX_EAGER_STEPS: Final = 24
@@ -62,32 +46,32 @@ class Expressions:
         """The value: an operand of the expression's type."""
         put = self.emitter.put
         match expression:
-            case Const(type_, value):
+            case tree.Const(type_, value):
                 return literal(type_, value)
-            case Load(type_, leaf, indices, where):
+            case tree.Load(type_, leaf, indices, where):
                 place, pointer = self.pointer(leaf, indices, where)
                 return self.emitter.load(pointer, place, type_)
-            case Local(type_, slot):
+            case tree.Local(type_, slot):
                 return put(f"load {IR_TYPES[type_]}, ptr {self.locals[slot]}")
-            case Static(type_, slot, index, where):
+            case tree.Static(type_, slot, index, where):
                 return self._load_wide(self.static_pointer(slot, index, where), type_)
-            case Param(type_, slot):
+            case tree.Param(type_, slot):
                 return self._load_wide(self.emitter.shifted("%state", param_at(slot)), type_)
-            case Convert(type_, value, where):
+            case tree.Convert(type_, value, where):
                 return self._convert(type_, value, where)
-            case Unary(type_, operator, value):
+            case tree.Unary(type_, operator, value):
                 return self._unary(type_, operator, self.value(value))
-            case Binary(Type.FLOAT, operator, left, right):
+            case tree.Binary(Type.FLOAT, operator, left, right):
                 return self._real(operator, self.value(left), self.value(right))
-            case Binary(_, operator, left, right, where):
+            case tree.Binary(_, operator, left, right, where):
                 return self._whole(operator, left, right, where)
-            case Compare():
+            case tree.Compare():
                 return self._compare(expression)
-            case Logic(_, operator, values):
+            case tree.Logic(_, operator, values):
                 return self._logic(operator == "and", values)
-            case Choice(type_, condition, then, otherwise):
+            case tree.Choice(type_, condition, then, otherwise):
                 return self._choice(type_, condition, then, otherwise)
-            case FunctionCall(_, function, arguments):
+            case tree.FunctionCall(_, function, arguments):
                 return self._call(function, [self.value(each) for each in arguments])
         raise NotImplementedError(f"{expression} has no fixed place")
 
@@ -186,7 +170,7 @@ class Expressions:
             self.emitter.trap_if(is_outside, f"i64 {b}", lambda wrong: arithmetic.shift_left(0, _whole(wrong), where))
         return self.emitter.put(f"{_WHOLE[operator]} i64 {a}, {b}")
 
-    def _compare(self, expression: Compare) -> str:
+    def _compare(self, expression: tree.Compare) -> str:
         left, right, operator = expression.left, expression.right, expression.operator
         if left.type in (Type.TEXT, Type.BYTES):
             is_equal = equal_texts(self, left, right)
@@ -215,7 +199,7 @@ class Expressions:
         value = self.value(first)
         if not others:
             return value
-        rest: Any = others[0] if len(others) == 1 else Logic(Type.BOOL, "and" if is_and else "or", tuple(others))
+        rest: Any = others[0] if len(others) == 1 else tree.Logic(Type.BOOL, "and" if is_and else "or", tuple(others))
         if self._is_cheap(rest):
             # Without a branch: a second condition that is worked out in vain takes less than a wrong guess.
             return self.emitter.put(f"{'and' if is_and else 'or'} i1 {value}, {self.value(rest)}")
@@ -233,15 +217,7 @@ class Expressions:
         if self._is_cheap(then) and self._is_cheap(otherwise):
             a, b = self.value(then), self.value(otherwise)
             return self.emitter.put(f"select i1 {chosen}, {ir_type} {a}, {ir_type} {b}")
-        result = self.emitter.allocate(ir_type)
-        labels = [self.emitter.new_label() for _ in range(3)]
-        self.emitter.branch(chosen, labels[0], labels[1])
-        for label, each in zip(labels, (then, otherwise), strict=False):
-            self.emitter.label(label)
-            self.emitter.do(f"store {ir_type} {self.value(each)}, ptr {result}")
-            self.emitter.go(labels[2])
-        self.emitter.label(labels[2])
-        return self.emitter.put(f"load {ir_type}, ptr {result}")
+        return self.emitter.choose(chosen, ir_type, [functools.partial(self.value, each) for each in (then, otherwise)])
 
     def _is_cheap(self, expression: Expression) -> bool:
         return not self.bounds.may_trap(expression) and _steps(expression) <= _MAX_EAGER_STEPS
@@ -264,12 +240,12 @@ class Expressions:
             size = put(f"call double @llvm.fabs.f64(double {arguments[0]})")
             return put(f"fcmp {'oeq' if function == 'isinf' else 'one'} double {size}, 0x7FF0000000000000")
         doubles = ", ".join(f"double {each}" for each in arguments)
-        return put(f"call double inttoptr (i64 {library_address(function)} to ptr)({doubles})")
+        return put(f"call double inttoptr (i64 {address_of(arithmetic.LIBRARY, function)} to ptr)({doubles})")
 
 
-def library_address(function: str) -> int:
-    """Where the C library's function is that all forms call."""
-    address = ctypes.cast(getattr(arithmetic.LIBRARY, function), ctypes.c_void_p).value
+def address_of(library: ctypes.CDLL, function: str) -> int:
+    """Where a function of a library is."""
+    address = ctypes.cast(getattr(library, function), ctypes.c_void_p).value
     assert address is not None
     return address
 
@@ -277,20 +253,11 @@ def library_address(function: str) -> int:
 def _steps(expression: Expression) -> int:
     """How many steps an expression takes; more than are ever taken in vain where it compares texts or calls."""
     match expression:
-        case FunctionCall(_, function) if function not in _COMPARED and function not in _INTRINSICS:
+        case tree.FunctionCall(_, function) if function not in _COMPARED and function not in _INTRINSICS:
             return _MAX_EAGER_STEPS + 1
-        case Compare(_, _, left, _) if left.type in (Type.TEXT, Type.BYTES):
+        case tree.Compare(_, _, left, _) if left.type in (Type.TEXT, Type.BYTES):
             return _MAX_EAGER_STEPS + 1
-        case Load(_, _, parts) | Logic(_, _, parts) | FunctionCall(_, _, parts):
-            return 1 + sum(map(_steps, parts))
-        case Convert(_, value) | Unary(_, _, value):
-            return 1 + _steps(value)
-        case Binary(_, _, left, right) | Compare(_, _, left, right):
-            return 1 + _steps(left) + _steps(right)
-        case Choice(_, condition, then, otherwise):
-            return 1 + _steps(condition) + _steps(then) + _steps(otherwise)
-        case _:
-            return 1
+    return 1 + sum(map(_steps, operands(expression)))
 
 
 def _whole(wrong: bytes) -> int:

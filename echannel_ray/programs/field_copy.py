@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy
 
 from echannel_ray.programs.emitter import Emitter
 from echannel_ray.programs.places import Place, UnfitLayout, default_at, place_of, strides_of, terminals
-from echannel_ray.programs.program import Block, Copy, If, Type
+from echannel_ray.programs.program import Type
 from echannel_ray.schemas.schema import Layout, RecordType
 
 Path = tuple[str, ...]
@@ -27,17 +26,6 @@ def copy_field(emitter: Emitter, record: RecordType, source: tuple[Layout, Path]
             base, found = _default(emitter, record, below, into)
         check_copy(found, into, ".".join(below))
         _copy_items(emitter, base, found, into)
-
-
-def copies(block: Block) -> Iterator[Copy]:
-    """The copies that stand in these statements; none stands in a loop."""
-    for statement in block:
-        match statement:
-            case Copy():
-                yield statement
-            case If(_, then, otherwise):
-                yield from copies(then)
-                yield from copies(otherwise)
 
 
 def check_copy(source: Place, target: Place, name: str) -> None:
@@ -82,7 +70,7 @@ def _copy_item(emitter: Emitter, one: str, source: Place, other: str, target: Pl
     if source.dtype == target.dtype:
         _copy_bytes(emitter, one, other, size)
     elif kind in "iufmM" and size == size_out:  # as bits: a NaN stays the NaN that it is
-        emitter.move_swapped(one, other, size)
+        emitter.move(one, other, size, is_swapped=True)
     elif kind in _TYPES:
         emitter.store(emitter.load(one, source, _TYPES[kind]), _TYPES[kind], other, target)
     elif kind == "S":
@@ -90,10 +78,10 @@ def _copy_item(emitter: Emitter, one: str, source: Place, other: str, target: Pl
         _fill_up(emitter, other, min(size, size_out), size_out)
     elif kind == "U":
         _fill_up(emitter, other, min(size, size_out), size_out)
-        move = emitter.move_swapped if source.is_foreign != target.is_foreign else emitter.move
+        swapped = source.is_foreign != target.is_foreign
         emitter.repeat(
             min(size, size_out) // 4,
-            lambda i: move(emitter.shifted(one, 0, [(i, 4)]), emitter.shifted(other, 0, [(i, 4)]), 4),
+            lambda i: emitter.move(emitter.shifted(one, 0, [(i, 4)]), emitter.shifted(other, 0, [(i, 4)]), 4, swapped),
         )
     else:
         raise UnfitLayout(f"{source.dtype.str} can't be copied to {target.dtype.str}")

@@ -9,7 +9,7 @@ from enum import Enum
 from operator import attrgetter, index
 from typing import Any, Final
 
-from echannel_ray.programs.arithmetic import to_half, to_single
+from echannel_ray.programs.arithmetic import NARROWED
 from echannel_ray.programs.program import Leaf, Trap, Type, Where
 
 _START: Final = Where(1, 1)
@@ -74,8 +74,7 @@ def _items(
 
 
 def _converter(leaf: Leaf) -> Callable[[Any], Any]:
-    low = -(2 ** (leaf.bits - 1)) if leaf.signed else 0
-    high = low + 2**leaf.bits - 1
+    low, high = leaf.limits
 
     def convert(value: Any) -> Any:
         if isinstance(value, Enum):
@@ -86,7 +85,7 @@ def _converter(leaf: Leaf) -> Callable[[Any], Any]:
                 case Type.BOOL if not is_text:
                     return bool(value)
                 case Type.FLOAT if not is_text:
-                    return _NARROW[leaf.bits](float(value))
+                    return NARROWED[leaf.bits](float(value))
                 case Type.TEXT if isinstance(value, str):
                     return str(value)
                 case Type.BYTES if is_text and not isinstance(value, str):
@@ -117,4 +116,3 @@ _KINDS: Final = {
     Type.TEXT: str,
     Type.BYTES: bytes,
 }
-_NARROW: Final[dict[int, Callable[[float], float]]] = {64: float, 32: to_single, 16: to_half}

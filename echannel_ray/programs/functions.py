@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from echannel_ray.programs import operations
-from echannel_ray.programs.program import FUNCTIONS, Const, Expression, FunctionCall, Length, Type, Where
+from echannel_ray.programs import operations, tree
+from echannel_ray.programs.program import FUNCTIONS, Type, Where
 from echannel_ray.programs.program_refusals import Refused, closest, shown_name
+from echannel_ray.programs.tree import Expression
 
 if TYPE_CHECKING:
     from echannel_ray.programs.checker import Checker
@@ -27,7 +29,8 @@ def called(checker: Checker, node: ast.Call) -> Expression:
     if node.keywords:
         raise Refused(f"{name} takes no arguments by name", checker.where(node.keywords[0]))
     if name == "len":
-        return _length(checker, _only(node, name, where), where)
+        _count(node.args, 1, name, where)
+        return _length(checker, node.args[0], where)
     if name == "range":
         raise Refused("range(…) can only stand in `for i in range(…)`", where)
     arguments = [checker.of(each) for each in node.args]
@@ -40,7 +43,7 @@ def called(checker: Checker, node: ast.Call) -> Expression:
     function = FUNCTIONS[name]
     _count(arguments, len(function.arguments), name, where)
     values = tuple(operations.converted(each, Type.FLOAT, where) for each in arguments)
-    return FunctionCall(function.result, name, values, where)
+    return tree.FunctionCall(function.result, name, values, where)
 
 
 def _name_of(checker: Checker, node: ast.expr) -> str:
@@ -59,15 +62,9 @@ def _name_of(checker: Checker, node: ast.expr) -> str:
     raise Refused("this can't be called", checker.where(node))
 
 
-def _count(arguments: list[Expression], count: int, name: str, where: Where) -> None:
+def _count(arguments: Sequence[Expression | ast.expr], count: int, name: str, where: Where) -> None:
     if len(arguments) != count:
         raise Refused(f"{name} takes {count} argument{'s' * (count > 1)}, not {len(arguments)}", where)
-
-
-def _only(node: ast.Call, name: str, where: Where) -> ast.expr:
-    if len(node.args) != 1:
-        raise Refused(f"{name} takes 1 argument, not {len(node.args)}", where)
-    return node.args[0]
 
 
 def _conversion(value: Expression, type_: Type, where: Where) -> Expression:
@@ -83,16 +80,16 @@ def _by_type(checker: Checker, name: str, arguments: list[Expression], where: Wh
         _count(arguments, 1, name, where)
     elif len(arguments) < 2:
         raise Refused(f"{name} takes 2 arguments or more; of an array it is found by a loop", where)
-    values = operations.common([*arguments, Const(Type.INT, 0)], where)[:-1]
+    values = operations.common([*arguments, tree.Const(Type.INT, 0)], where)[:-1]
     type_ = values[0].type
     function = f"{name}_{'float' if type_ is Type.FLOAT else 'int'}"
     if name == "abs":
-        return FunctionCall(type_, function, (values[0],), where)
+        return tree.FunctionCall(type_, function, (values[0],), where)
     result = values[0]
     for number, value in enumerate(values[1:]):
         if number > 1:  # of many, each step has a variable of its own: they would nest too deep
             result = checker.reusable(result, where)
-        result = FunctionCall(type_, function, (result, value), where)
+        result = tree.FunctionCall(type_, function, (result, value), where)
     return result
 
 
@@ -100,17 +97,17 @@ def _length(checker: Checker, node: ast.expr, where: Where) -> Expression:
     if isinstance(node, ast.Name) and node.id in checker.scope.statics:
         length = checker.scope.statics[node.id][1].length
         if length:
-            return Const(Type.INT, length)
+            return tree.Const(Type.INT, length)
     place = checker.place(node)
     if place is None or place.is_output or not place.pending:
         raise Refused("len(…) is of an array of the event, or a static one", where)
     length_of_it = place.pending[0]
     if length_of_it is not None:
-        return Const(Type.INT, length_of_it)
+        return tree.Const(Type.INT, length_of_it)
     leaf = place.leaf
     if leaf is None or place.indices:
         raise Refused(
             f"the length of {place.name} can't be had here: only that of numbers and texts in one field", where
         )
     checker.scope.leaves[leaf] = None
-    return Length(Type.INT, leaf, where)
+    return tree.Length(Type.INT, leaf, where)

@@ -5,29 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from echannel_ray.programs import arithmetic
-from echannel_ray.programs.bounds import Interval, count_assignments, of_turns
+from echannel_ray.programs import arithmetic, tree
+from echannel_ray.programs.bounds import count_assignments, of_turns
 from echannel_ray.programs.field_getters import field_getter, getter
 from echannel_ray.programs.outputs import assembler, copied, first_values, fresh, program_outputs
-from echannel_ray.programs.program import (
-    Block,
-    Break,
-    Continue,
-    Copy,
-    For,
-    If,
-    Program,
-    Result,
-    Return,
-    SetLocal,
-    SetStatic,
-    Statement,
-    StoreItem,
-    Trap,
-    Type,
-    Where,
-)
+from echannel_ray.programs.program import Program, Result, Trap, Type, Where
 from echannel_ray.programs.python_source import PythonExpressions
+from echannel_ray.programs.tree import Block, Statement
 from echannel_ray.schemas.schema import RecordType
 
 
@@ -45,10 +29,7 @@ class Interpreted:
 
     def reset(self) -> None:
         """Begin anew: all static variables are as they were at first."""
-        self.statics = [
-            [variable.initial] * variable.length if variable.length else variable.initial
-            for variable in self.program.statics
-        ]
+        self.statics = self.program.initial_statics()
 
     def run(self, leaves: Sequence[Any], params: Sequence[Any] = ()) -> tuple[bool, list[Any] | None]:
         """Whether an event passes, and the output: the values of `program_outputs`, and for each of `copied` the path
@@ -122,59 +103,58 @@ class _Writer:
     def _statement(self, statement: Statement, indent: str) -> None:
         of, line = self.expressions.of, self._lines.append
         match statement:
-            case SetLocal(slot, value):
+            case tree.SetLocal(slot, value):
                 line(f"{indent}v{slot} = {of(value)}")
                 if self._assignments[slot] == 1 and value.type is Type.INT:
                     self.expressions.bounds.known[slot] = self.expressions.bounds.of(value)
-            case SetStatic(slot, index, value, where):
-                code = of(value) if value.type is not Type.FLOAT else self._narrowed((Type.FLOAT, 64), of(value))
+            case tree.SetStatic(slot, index, value, where):
+                code = of(value) if value.type is not Type.FLOAT else self._narrowed(64, of(value))
                 place = "" if index is None else f"[{self._index(f's{slot}', of(index), where)}]"
                 line(f"{indent}s{slot}{place} = {code}")
-            case StoreItem():
+            case tree.StoreItem():
                 self._store(statement, indent)
-            case Copy(target, source):
+            case tree.Copy(target, source):
                 line(f"{indent}{self._copies[target]} = {self.expressions.named(source)}")
-            case If():
+            case tree.If():
                 self._if(statement, indent, "if")
-            case For():
+            case tree.For():
                 self._for(statement, indent)
-            case Break():
+            case tree.Break():
                 line(f"{indent}break")
-            case Continue():
+            case tree.Continue():
                 line(f"{indent}continue")
-            case Return(passes):
+            case tree.Return(passes):
                 self._return(of(passes), indent)
 
-    def _if(self, statement: If, indent: str, word: str) -> None:
+    def _if(self, statement: tree.If, indent: str, word: str) -> None:
         self._lines.append(f"{indent}{word} {self.expressions.of(statement.condition)}:")
         self._block(statement.then, indent + " ")
         match statement.otherwise:
             case ():
                 pass
-            case (If() as other,):
+            case (tree.If() as other,):
                 self._if(other, indent, "elif")
             case otherwise:
                 self._lines.append(f"{indent}else:")
                 self._block(otherwise, indent + " ")
 
-    def _for(self, statement: For, indent: str) -> None:
+    def _for(self, statement: tree.For, indent: str) -> None:
         of, bounds, slot = self.expressions.of, self.expressions.bounds, statement.slot
         start, stop = bounds.of(statement.start), bounds.of(statement.stop)
         bounds_of_slot, _ = of_turns(start, stop, statement.step)
         turns = f"range({of(statement.start)}, {of(statement.stop)}, {statement.step})"
         self._lines.append(f"{indent}for v{slot} in {turns}:")
-        known: Interval | None = None if slot in count_assignments(statement.body) else bounds_of_slot
-        if known is not None:
-            bounds.known[slot] = known
+        if slot not in count_assignments(statement.body):
+            bounds.known[slot] = bounds_of_slot
         self._block(statement.body, indent + " ")
         if self._assignments[slot] > 1:
             bounds.known.pop(slot, None)
 
-    def _store(self, statement: StoreItem, indent: str) -> None:
+    def _store(self, statement: tree.StoreItem, indent: str) -> None:
         leaf, value = statement.leaf, statement.value
         code = self.expressions.of(value)
         if leaf.type is Type.FLOAT:
-            code = self._narrowed((Type.FLOAT, leaf.bits), code)
+            code = self._narrowed(leaf.bits, code)
         elif leaf.type in (Type.INT, Type.UNSIGNED):
             code = self._narrowed_whole(statement, code)
         place = self._outputs[leaf]
@@ -186,16 +166,16 @@ class _Writer:
                 place = f"{place}[{checked}]"
         self._lines.append(f"{indent}{place} = {code}")
 
-    def _narrowed_whole(self, statement: StoreItem, code: str) -> str:
+    def _narrowed_whole(self, statement: tree.StoreItem, code: str) -> str:
         bits, bounds = statement.leaf.bits, self.expressions.bounds.of(statement.value)
-        low = -(2 ** (bits - 1)) if statement.leaf.signed else 0
-        if bounds.lies_within(low, low + 2**bits - 1):
+        low, high = statement.leaf.limits
+        if bounds.lies_within(low, high):
             return code
         return f"({code} - {low} & {2**bits - 1}) + {low}" if low else f"{code} & {2**bits - 1}"
 
-    def _narrowed(self, leaf: tuple[Type, int], code: str) -> str:
-        name = f"narrow_{leaf[1]}"
-        self.expressions.names[name] = arithmetic.NARROWED[leaf]
+    def _narrowed(self, bits: int, code: str) -> str:
+        name = f"narrow_{bits}"
+        self.expressions.names[name] = arithmetic.NARROWED[bits]
         return f"{name}({code})"
 
     def _index(self, items: str, index: str, where: Where) -> str:

@@ -6,26 +6,12 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from echannel_ray.programs import operations
+from echannel_ray.programs import operations, tree
 from echannel_ray.programs.bounds import MAX_INT, of_turns
-from echannel_ray.programs.program import (
-    Block,
-    Const,
-    Expression,
-    For,
-    FunctionCall,
-    Leaf,
-    Length,
-    Load,
-    Local,
-    SetLocal,
-    Statement,
-    Static,
-    Type,
-    Where,
-)
+from echannel_ray.programs.program import Leaf, Type, Where
 from echannel_ray.programs.program_refusals import Refused
-from echannel_ray.programs.scope import FieldPlace
+from echannel_ray.programs.scope import FieldPlace, SetVariables
+from echannel_ray.programs.tree import Block, Expression, Statement
 
 if TYPE_CHECKING:
     from echannel_ray.programs.statements import Checked
@@ -35,8 +21,6 @@ _MAX_TURNS: Final = 2**53
 _RANGE: Final = "a loop is `for i in range(…)` or `for x in field`"
 _LIMITS: Final = "use constants, len() of an array of fixed length, variables of loops around, or min(…, 100)"
 
-_Set = frozenset[int | tuple[str, ...]]
-
 
 class Loops:
     """Makes loops, and keeps what has a value where they are left."""
@@ -44,19 +28,21 @@ class Loops:
     def __init__(self, checked: Checked, once: frozenset[str]) -> None:
         self._checked = checked
         self._once = once
-        self._left: list[list[_Set | None]] = []  # what has a value at each `break` and `continue`, loop by loop
+        # What has a value at each `break` and `continue`, loop by loop.
+        self._left: list[list[SetVariables | None]] = []
 
     @property
     def depth(self) -> int:
         """How many loops are around."""
         return len(self._left)
 
-    def left(self, where: Where, word: str) -> None:
-        """Note a `break` or `continue`: nothing gets to what follows."""
+    def left(self, node: ast.Break | ast.Continue) -> list[Statement]:
+        """The statement that a `break` or `continue` stands for: nothing gets to what follows."""
         if not self._left:
-            raise Refused(f"`{word}` stands in loops only", where)
+            raise Refused(f"`{type(node).__name__.lower()}` stands in loops only", self._checked.checker.where(node))
         self._left[-1].append(self._checked.scope.set_here)
         self._checked.scope.set_here = None
+        return [tree.Break() if isinstance(node, ast.Break) else tree.Continue()]
 
     def of(self, node: ast.For) -> list[Statement]:
         """The statement that a loop of the text stands for."""
@@ -87,10 +73,10 @@ class Loops:
                 kind = operations.named(value.type)
                 raise Refused(f"range takes whole numbers, and this is {kind}", checker.where(each))
             values.append(value)
-        step = values[2] if len(values) == 3 else Const(Type.INT, 1)
-        if not isinstance(step, Const) or not step.value:
+        step = values[2] if len(values) == 3 else tree.Const(Type.INT, 1)
+        if not isinstance(step, tree.Const) or not step.value:
             raise Refused("the step of a range is a constant that is not 0", checker.where(node.args[2]))
-        start, stop = (Const(Type.INT, 0), values[0]) if len(values) == 1 else (values[0], values[1])
+        start, stop = (tree.Const(Type.INT, 0), values[0]) if len(values) == 1 else (values[0], values[1])
         return start, stop, int(step.value)
 
     def _variable(self, name: str, where: Where) -> int:
@@ -99,14 +85,19 @@ class Loops:
             raise Refused(f"{name} is static, and can't count turns: take another name", where)
         if name in checked.assignments.turning:
             raise Refused(f"{name} counts the turns of a loop around this one: take another name", where)
-        slot = checked.assignments.local(name, Const(Type.INT, 0), where)
-        if checked.scope.locals[slot].type is not Type.INT:
-            kind = operations.named(checked.scope.locals[slot].type)
+        slot = checked.assignments.local(name, tree.Const(Type.INT, 0), where)
+        if checked.scope.locals[slot] is not Type.INT:
+            kind = operations.named(checked.scope.locals[slot])
             raise Refused(f"{name} is {kind}, and can't count turns: take another name", where)
         return slot
 
     def _loop(
-        self, node: ast.For, slot: int, name: str, turns: tuple[Expression, Expression, int], first: list[Statement]
+        self,
+        node: ast.For,
+        slot: int,
+        name: str,
+        turns: tuple[Expression, Expression, int],
+        first: list[Statement],
     ) -> list[Statement]:
         checked, scope, (start, stop, step) = self._checked, self._checked.scope, turns
         prelude, checked.checker.prelude = checked.checker.prelude, []
@@ -120,17 +111,17 @@ class Loops:
         scope.set_here = after
         if name not in self._once:
             scope.bounds.known.pop(slot, None)
-        return [*prelude, For(slot, start, stop, step, body, most)]
+        return [*prelude, tree.For(slot, start, stop, step, body, most)]
 
     def _body(
         self, nodes: list[ast.stmt], slot: int, name: str, first: list[Statement], runs: bool
-    ) -> tuple[Block, _Set | None]:
+    ) -> tuple[Block, SetVariables | None]:
         """The statements of a loop, and what has a value behind it."""
         checked, scope = self._checked, self._checked.scope
         before = scope.set_here
         scope.give_value(slot)
         for statement in first:
-            if isinstance(statement, SetLocal):
+            if isinstance(statement, tree.SetLocal):
                 scope.give_value(statement.slot)
         self._left.append([])
         checked.assignments.turning.add(name)
@@ -151,25 +142,25 @@ class Loops:
             case array:
                 count, item = self._array(array, None, where)
         slot = checked.scope.new_local("", Type.INT)
-        value = item(Local(Type.INT, slot))
+        value = item(tree.Local(Type.INT, slot))
         assert isinstance(node.target, ast.Name)
         name, target = node.target.id, checked.checker.where(node.target)
         if name in checked.scope.statics or name in checked.assignments.turning:
             raise Refused(f"{name} is used already: take another name", target)
         local = checked.assignments.local(name, value, target)
-        if checked.scope.locals[local].type is not value.type:
-            kind, other = operations.named(checked.scope.locals[local].type), operations.named(value.type)
+        if checked.scope.locals[local] is not value.type:
+            kind, other = operations.named(checked.scope.locals[local]), operations.named(value.type)
             raise Refused(f"{name} is {kind}, and the items are {other}: take another name", target)
         if name in self._once and value.type is Type.INT:
             checked.scope.bounds.known[local] = checked.scope.bounds.of(value)
-        return self._loop(node, slot, name, (Const(Type.INT, 0), count, 1), [SetLocal(local, value)])
+        return self._loop(node, slot, name, (tree.Const(Type.INT, 0), count, 1), [tree.SetLocal(local, value)])
 
     def _limit(self, node: ast.Slice, where: Where) -> int:
         limit = None if node.upper is None else self._checked.checker.of(node.upper)
         if (
             node.lower is not None
             or node.step is not None
-            or not isinstance(limit, Const)
+            or not isinstance(limit, tree.Const)
             or limit.type is not Type.INT
         ):
             raise Refused("a loop takes the first so many items: `values[:100]`, with a constant", where)
@@ -185,7 +176,7 @@ class Loops:
         if isinstance(node, ast.Name) and node.id in scope.statics and scope.statics[node.id][1].length:
             static, variable = scope.statics[node.id]
             length = variable.length if limit is None else min(limit, variable.length)
-            return Const(Type.INT, length), lambda index: Static(variable.type, static, index, where)
+            return tree.Const(Type.INT, length), lambda index: tree.Static(variable.type, static, index, where)
         place = checker.place(node)
         if place is None or place.is_output or not place.pending:
             raise Refused(f"{_RANGE}, an array of the event", where)
@@ -197,15 +188,16 @@ class Loops:
         count = _count(place, leaf, limit, where)
         # Worked out once: the body may change what an index in front is made of.
         indices = tuple(checker.reusable(index, where) for index in place.indices)
-        return count, lambda index: Load(leaf.type, leaf, (*indices, index), where)
+        return count, lambda index: tree.Load(leaf.type, leaf, (*indices, index), where)
 
 
 def _count(place: FieldPlace, leaf: Leaf, limit: int | None, where: Where) -> Expression:
     length = place.pending[0]
     if length is not None:
-        return Const(Type.INT, length if limit is None else min(limit, length))
+        return tree.Const(Type.INT, length if limit is None else min(limit, length))
     if limit is None:
         raise Refused("this array has any length: say how many items at most, `values[:100]`", where)
     if place.indices:
         raise Refused("the length of an array in an array can't be had", where)
-    return FunctionCall(Type.INT, "min_int", (Length(Type.INT, leaf, where), Const(Type.INT, limit)), where)
+    lengths = (tree.Length(Type.INT, leaf, where), tree.Const(Type.INT, limit))
+    return tree.FunctionCall(Type.INT, "min_int", lengths, where)

@@ -18,29 +18,17 @@ import sys
 import sysconfig
 from typing import Final
 
+from echannel_ray.programs import tree
 from echannel_ray.programs.bounds import count_assignments, of_turns
 from echannel_ray.programs.emitter import IR_TYPES, Emitter, Module
-from echannel_ray.programs.expressions import Expressions
+from echannel_ray.programs.expressions import Expressions, address_of
 from echannel_ray.programs.field_copy import copy_field
 from echannel_ray.programs.native_state import ASIDE_AT, BYTES_CONTENT_AT, STATUS_AT
 from echannel_ray.programs.pack_loops import pack_functions
 from echannel_ray.programs.places import UnfitLayout, place_of_leaf
 from echannel_ray.programs.prelude import DECLARATIONS, FUNCTIONS
-from echannel_ray.programs.program import (
-    Block,
-    Break,
-    Continue,
-    Copy,
-    For,
-    If,
-    Program,
-    Return,
-    SetLocal,
-    SetStatic,
-    Statement,
-    StoreItem,
-    Type,
-)
+from echannel_ray.programs.program import Program, Type
+from echannel_ray.programs.tree import Block, Statement
 from echannel_ray.schemas.schema import Layout
 
 # A program longer than that is called, not repeated in each of the functions around it.
@@ -75,7 +63,7 @@ class _Statements:
     def __init__(self, module: Module, program: Program, layout: Layout, output: Layout | None) -> None:
         self._emitter = Emitter(module)
         self._program, self._layout, self._output = program, layout, output
-        self._locals = [self._emitter.allocate(IR_TYPES[variable.type]) for variable in program.locals]
+        self._locals = [self._emitter.allocate(IR_TYPES[type_]) for type_ in program.locals]
         self._scope = Expressions(self._emitter, program, layout, self._locals)
         self._assignments = count_assignments(program.body)
         self._loops: list[tuple[str, str]] = []  # where `continue` and `break` lead
@@ -93,35 +81,35 @@ class _Statements:
     def _statement(self, statement: Statement) -> bool:
         emitter, scope = self._emitter, self._scope
         match statement:
-            case SetLocal(slot, value):
+            case tree.SetLocal(slot, value):
                 ir_type = IR_TYPES[value.type]
                 emitter.do(f"store {ir_type} {scope.value(value)}, ptr {self._locals[slot]}")
                 if self._assignments[slot] == 1 and value.type is Type.INT:
                     scope.bounds.known[slot] = scope.bounds.of(value)
-            case SetStatic(slot, index, value, where):
+            case tree.SetStatic(slot, index, value, where):
                 operand = scope.value(value)
                 scope.store_wide(operand, value.type, scope.static_pointer(slot, index, where))
-            case StoreItem():
+            case tree.StoreItem():
                 self._store(statement)
-            case Copy(target, source):
+            case tree.Copy(target, source):
                 assert self._output is not None
                 copy_field(emitter, self._program.input, (self._layout, source), (self._output, target))
-            case If():
+            case tree.If():
                 return self._if(statement)
-            case For():
+            case tree.For():
                 self._for(statement)
-            case Break():
+            case tree.Break():
                 emitter.go(self._loops[-1][1])
                 return False
-            case Continue():
+            case tree.Continue():
                 emitter.go(self._loops[-1][0])
                 return False
-            case Return(passes):
+            case tree.Return(passes):
                 emitter.do(f"ret i64 {emitter.convert(scope.value(passes), Type.BOOL, Type.INT)}")
                 return False
         return True
 
-    def _store(self, statement: StoreItem) -> None:
+    def _store(self, statement: tree.StoreItem) -> None:
         assert self._output is not None
         place = place_of_leaf(self._output, statement.leaf)
         if place is None:
@@ -130,7 +118,7 @@ class _Statements:
         moves = self._scope.moves(place, statement.indices, statement.where)
         self._emitter.store(value, statement.value.type, self._emitter.shifted("%out", place.offset, moves), place)
 
-    def _if(self, statement: If) -> bool:
+    def _if(self, statement: tree.If) -> bool:
         emitter = self._emitter
         then, otherwise, end = (emitter.new_label() for _ in range(3))
         emitter.branch(self._scope.value(statement.condition), then, otherwise)
@@ -144,7 +132,7 @@ class _Statements:
             emitter.label(end)
         return goes_on
 
-    def _for(self, loop: For) -> None:
+    def _for(self, loop: tree.For) -> None:
         """Turns are counted, since the variable itself may pass the last whole number there is."""
         emitter, scope = self._emitter, self._scope
         known, _ = of_turns(scope.bounds.of(loop.start), scope.bounds.of(loop.stop), loop.step)
@@ -224,7 +212,7 @@ aside:
   store i64 %wrong, ptr %status_at, align 1
   %aside_at = getelementptr i8, ptr %state, i64 {ASIDE_AT}
   %object = load ptr, ptr %aside_at, align 1
-  %call = inttoptr i64 {_address_of("PyObject_CallFunctionObjArgs")} to ptr
+  %call = inttoptr i64 {address_of(ctypes.pythonapi, "PyObject_CallFunctionObjArgs")} to ptr
   %answer = call ptr (ptr, ...) %call(ptr %object, ptr %event, ptr null)
   ret ptr %answer
 }}
@@ -244,7 +232,7 @@ run:
   %size_at = getelementptr i8, ptr %records, i64 16
   %size = load i64, ptr %size_at
   %count = udiv i64 %size, {layout.itemsize}
-  %new = inttoptr i64 {_address_of("PyBytes_FromStringAndSize")} to ptr
+  %new = inttoptr i64 {address_of(ctypes.pythonapi, "PyBytes_FromStringAndSize")} to ptr
   %mask = call ptr %new(ptr null, i64 %count)
   %has_none = icmp eq ptr %mask, null
   br i1 %has_none, label %done, label %select
@@ -261,14 +249,8 @@ aside:
   store i64 0, ptr %status_at, align 1
   %aside_at = getelementptr i8, ptr %self, i64 {BYTES_CONTENT_AT + ASIDE_AT}
   %object = load ptr, ptr %aside_at, align 1
-  %call = inttoptr i64 {_address_of("PyObject_CallFunctionObjArgs")} to ptr
+  %call = inttoptr i64 {address_of(ctypes.pythonapi, "PyObject_CallFunctionObjArgs")} to ptr
   %answer = call ptr (ptr, ...) %call(ptr %object, ptr %records, ptr null)
   ret ptr %answer
 }}
 """
-
-
-def _address_of(name: str) -> int:
-    address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-    assert address is not None
-    return address

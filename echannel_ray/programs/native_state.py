@@ -40,11 +40,6 @@ def static_at(program: Program, slot: int) -> int:
     return param_at(len(program.params)) + 8 * sum(max(each.length, 1) for each in program.statics[:slot])
 
 
-def initial_statics(program: Program) -> list[Value | list[Value]]:
-    """The values of static variables at first."""
-    return [[each.initial] * each.length if each.length else each.initial for each in program.statics]
-
-
 class NativeState:
     """The block. It is the content of a `bytes` object that nobody else sees, since such an object can stand for the
     block as the first argument of a function of Python's: there it costs one addition to find.

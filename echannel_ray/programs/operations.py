@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Final
 
+from echannel_ray.programs import tree
 from echannel_ray.programs.bounds import MAX_INT, MIN_INT
-from echannel_ray.programs.program import (
-    Binary,
-    Compare,
-    Const,
-    Convert,
-    Expression,
-    Logic,
-    Type,
-    Unary,
-    Where,
-)
+from echannel_ray.programs.program import Type, Where
 from echannel_ray.programs.program_refusals import Refused
+from echannel_ray.programs.tree import Expression
 
-TRUE: Final = Const(Type.BOOL, True)
-FALSE: Final = Const(Type.BOOL, False)
+TRUE: Final = tree.Const(Type.BOOL, True)
+FALSE: Final = tree.Const(Type.BOOL, False)
 _NUMBERS: Final = (Type.BOOL, Type.INT, Type.FLOAT)
 _TEXTS: Final = (Type.TEXT, Type.BYTES)
+_OF_WHOLE: Final[dict[str, Callable[[int, int], int]]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
+}  # fmt: skip
 _NAMES: Final = {
     Type.BOOL: "a truth value",
     Type.INT: "a whole number",
@@ -37,11 +35,11 @@ def named(type_: Type) -> str:
     return _NAMES[type_]
 
 
-def whole(value: int, where: Where) -> Const:
+def whole(value: int, where: Where) -> tree.Const:
     """A constant whole number, if it is one of 64 bits."""
     if not MIN_INT <= value <= MAX_INT:
         raise Refused("whole numbers have 64 bits: this one is too large", where)
-    return Const(Type.INT, value)
+    return tree.Const(Type.INT, value)
 
 
 def number(value: Expression, where: Where) -> Expression:
@@ -57,15 +55,15 @@ def converted(value: Expression, type_: Type, where: Where) -> Expression:
     """A number, converted to another type."""
     if value.type is type_:
         return value
-    if isinstance(value, Const) and isinstance(value.value, bool | int):
-        return Const(type_, {Type.FLOAT: float, Type.INT: int, Type.BOOL: bool}[type_](value.value))
-    return Convert(type_, value, where)
+    if isinstance(value, tree.Const) and isinstance(value.value, bool | int):
+        return tree.Const(type_, {Type.FLOAT: float, Type.INT: int, Type.BOOL: bool}[type_](value.value))
+    return tree.Convert(type_, value, where)
 
 
 def truth(value: Expression, where: Where) -> Expression:
     """`bool(x)`"""
     if value.type is Type.UNSIGNED:
-        return Compare(Type.BOOL, "!=", value, Const(Type.INT, 0))
+        return tree.Compare(Type.BOOL, "!=", value, tree.Const(Type.INT, 0))
     if value.type in _TEXTS:
         raise Refused(f"this is {named(value.type)}, and neither true nor false: compare it with `==` or `!=`", where)
     return converted(value, Type.BOOL, where)
@@ -73,9 +71,11 @@ def truth(value: Expression, where: Where) -> Expression:
 
 def negated(value: Expression) -> Expression:
     """`not x` of a truth value."""
-    if isinstance(value, Unary):
+    if isinstance(value, tree.Unary):
         return value.value
-    return Const(Type.BOOL, not value.value) if isinstance(value, Const) else Unary(Type.BOOL, "not", value)
+    if isinstance(value, tree.Const):
+        return tree.Const(Type.BOOL, not value.value)
+    return tree.Unary(Type.BOOL, "not", value)
 
 
 def signed(operator: str, value: Expression, where: Where) -> Expression:
@@ -87,11 +87,11 @@ def signed(operator: str, value: Expression, where: Where) -> Expression:
         raise Refused("`~` is for whole numbers: write int(…) around it", where)
     if operator == "+":
         return value
-    if isinstance(value, Const) and isinstance(value.value, int):
+    if isinstance(value, tree.Const) and isinstance(value.value, int):
         return whole(-value.value if operator == "-" else ~value.value, where)
-    if isinstance(value, Const) and isinstance(value.value, float):
-        return Const(Type.FLOAT, -value.value)
-    return Unary(value.type, operator, value)
+    if isinstance(value, tree.Const) and isinstance(value.value, float):
+        return tree.Const(Type.FLOAT, -value.value)
+    return tree.Unary(value.type, operator, value)
 
 
 def binary(operator: str, left: Expression, right: Expression, where: Where) -> Expression:
@@ -102,59 +102,46 @@ def binary(operator: str, left: Expression, right: Expression, where: Where) -> 
     is_floating = operator == "/" or Type.FLOAT in (left.type, right.type)
     type_ = Type.FLOAT if is_floating else Type.INT
     left, right = converted(left, type_, where), converted(right, type_, where)
-    if type_ is Type.INT and operator in ("//", "%") and isinstance(right, Const) and not right.value:
+    if type_ is Type.INT and operator in ("//", "%") and isinstance(right, tree.Const) and not right.value:
         raise Refused("this divides a whole number by 0", where)
-    return _folded(Binary(type_, operator, left, right, where))
+    return _folded(tree.Binary(type_, operator, left, right, where))
 
 
 def _of_bits(operator: str, left: Expression, right: Expression, where: Where) -> Expression:
     if Type.FLOAT in (left.type, right.type):
         raise Refused(f"`{operator}` is for whole numbers: write int(…) around floating point ones", where)
     if left.type is right.type is Type.BOOL and operator in ("&", "|", "^"):
-        bits = Binary(Type.INT, operator, _as_bit(left, where), _as_bit(right, where), where)
+        bits = tree.Binary(Type.INT, operator, _as_bit(left, where), _as_bit(right, where), where)
         return converted(_folded(bits), Type.BOOL, where)
-    if operator in ("<<", ">>") and isinstance(right, Const) and not 0 <= int(right.value) <= 63:
+    if operator in ("<<", ">>") and isinstance(right, tree.Const) and not 0 <= int(right.value) <= 63:
         raise Refused("whole numbers have 64 bits: a shift is by 0 to 63", where)
     left, right = converted(left, Type.INT, where), converted(right, Type.INT, where)
-    return _folded(Binary(Type.INT, operator, left, right, where))
+    return _folded(tree.Binary(Type.INT, operator, left, right, where))
 
 
 def _as_bit(value: Expression, where: Where) -> Expression:
     """0 or 1: what was made of bits by `_of_bits` again without the detour."""
-    if isinstance(value, Convert) and isinstance(value.value, Binary) and value.value.operator in ("&", "|", "^"):
-        inner = value.value
-        if all(_is_bit(side) for side in (inner.left, inner.right)):
-            return inner
+    match value:
+        case tree.Convert(_, tree.Binary(_, "&" | "|" | "^", one, other) as bits) if _is_bit(one) and _is_bit(other):
+            return bits
     return converted(value, Type.INT, where)
 
 
 def _is_bit(value: Expression) -> bool:
-    if isinstance(value, Convert):
-        return value.type is Type.INT and value.value.type is Type.BOOL
-    if isinstance(value, Binary) and value.operator in ("&", "|", "^"):
-        return _is_bit(value.right) and _is_bit(value.left)
-    return isinstance(value, Const) and value.value in (0, 1)
+    match value:
+        case tree.Convert(type_, inner):
+            return type_ is Type.INT and inner.type is Type.BOOL
+        case tree.Binary(_, "&" | "|" | "^", left, right):
+            return _is_bit(right) and _is_bit(left)
+    return isinstance(value, tree.Const) and value.value in (0, 1)
 
 
-def _folded(operation: Binary) -> Expression:
+def _folded(operation: tree.Binary) -> Expression:
     """Constants of whole numbers are worked out: loops are bounded by them."""
     left, right = operation.left, operation.right
-    if not (isinstance(left, Const) and isinstance(right, Const) and operation.type is Type.INT):
+    if not (isinstance(left, tree.Const) and isinstance(right, tree.Const) and operation.type is Type.INT):
         return operation
-    one, other = int(left.value), int(right.value)
-    results = {
-        "+": lambda: one + other,
-        "-": lambda: one - other,
-        "*": lambda: one * other,
-        "//": lambda: one // other,
-        "%": lambda: one % other,
-        "&": lambda: one & other,
-        "|": lambda: one | other,
-        "^": lambda: one ^ other,
-        "<<": lambda: one << other,
-        ">>": lambda: one >> other,
-    }
-    return whole(results[operation.operator](), operation.where)
+    return whole(_OF_WHOLE[operation.operator](int(left.value), int(right.value)), operation.where)
 
 
 def compared(operator: str, left: Expression, right: Expression, where: Where) -> Expression:
@@ -169,12 +156,12 @@ def compared(operator: str, left: Expression, right: Expression, where: Where) -
         left, right = converted(left, Type.FLOAT, where), converted(right, Type.FLOAT, where)
     elif types != {Type.BOOL} or operator not in ("==", "!="):
         left, right = (converted(each, Type.INT, where) if each.type is Type.BOOL else each for each in (left, right))
-    return Compare(Type.BOOL, operator, left, right)
+    return tree.Compare(Type.BOOL, operator, left, right)
 
 
 def joined(operator: str, values: list[Expression]) -> Expression:
     """`and` or `or` of truth values."""
-    return values[0] if len(values) == 1 else Logic(Type.BOOL, operator, tuple(values))
+    return values[0] if len(values) == 1 else tree.Logic(Type.BOOL, operator, tuple(values))
 
 
 def common(values: list[Expression], where: Where) -> list[Expression]:

@@ -9,23 +9,12 @@ from typing import Any, Final
 
 from echannel_ray.formats import plain
 from echannel_ray.programs.arithmetic import NARROWED
-from echannel_ray.programs.program import Block, Copy, For, If, Leaf, Program, Type
-from echannel_ray.schemas.schema import (
-    Array,
-    Bool,
-    Bytes,
-    Complex,
-    Field,
-    Float,
-    Int,
-    Optional,
-    RecordType,
-    Text,
-)
+from echannel_ray.programs.program import ZEROS, Leaf, Program, Type
+from echannel_ray.programs.tree import copies
+from echannel_ray.schemas.schema import Array, Bool, Bytes, Complex, Field, Float, Int, Optional, RecordType, Text
 
 MAX_ITEMS: Final = 1_000_000
 MISSING: Final = object()  # no value that can be written down: whoever makes the record has its default
-_ZEROS: Final[dict[Type, Any]] = {Type.BOOL: False, Type.INT: 0, Type.UNSIGNED: 0, Type.FLOAT: 0.0}
 
 
 def leaf_of(path: tuple[str, ...], shape: tuple[int | None, ...], type_: Any) -> Leaf | None:
@@ -63,19 +52,7 @@ def _leaves(type_: Any, path: tuple[str, ...], shape: tuple[int, ...]) -> Iterat
 
 def copied(program: Program) -> tuple[tuple[str, ...], ...]:
     """The fields of the output that `Copy` sets, in the order of the program."""
-    return tuple(dict.fromkeys(copy.target for copy in _copies(program.body)))
-
-
-def _copies(block: Block) -> Iterator[Copy]:
-    for statement in block:
-        match statement:
-            case Copy():
-                yield statement
-            case If(_, then, otherwise):
-                yield from _copies(then)
-                yield from _copies(otherwise)
-            case For(body=body):
-                yield from _copies(body)
+    return tuple(dict.fromkeys(copy.target for copy in copies(program.body)))
 
 
 def zero_of(field: Field) -> Any:
@@ -88,7 +65,7 @@ def zero_of(field: Field) -> Any:
 def _zero(type_: Any) -> Any:
     match type_:
         case Bool() | Int() | Float():
-            return _ZEROS[leaf_of((), (), type_).type]  # type: ignore[union-attr]
+            return ZEROS[leaf_of((), (), type_).type]  # type: ignore[union-attr]
         case Complex():
             return 0j
         case Text(chars) if chars is not None:
@@ -145,14 +122,14 @@ def _is_like(value: Any, leaf: Leaf, shape: tuple[int | None, ...]) -> bool:
     if shape:
         return type(value) is list and len(value) == shape[0] and all(_is_like(each, leaf, shape[1:]) for each in value)
     if leaf.type in (Type.INT, Type.UNSIGNED):
-        low = -(2 ** (leaf.bits - 1)) if leaf.signed else 0
-        return type(value) is int and low <= value < low + 2**leaf.bits
+        low, high = leaf.limits
+        return type(value) is int and low <= value <= high
     return type(value) is (bool if leaf.type is Type.BOOL else float)
 
 
 def _first(output: RecordType, leaf: Leaf) -> Any:
     """What one leaf is at first: as the outermost field that has a default says."""
-    zero = _filled(lambda: _ZEROS[leaf.type], leaf.shape)  # type: ignore[arg-type]
+    zero = _filled(lambda: ZEROS[leaf.type], leaf.shape)  # type: ignore[arg-type]
     record = output
     for depth, name in enumerate(leaf.path, 1):
         field = record.field(name)
@@ -169,7 +146,7 @@ def _typed(value: Any, leaf: Leaf) -> Any:
     """A default as the leaf has it: that of a floating point field may be written as a whole number."""
     if isinstance(value, list):
         return [_typed(each, leaf) for each in value]
-    return NARROWED[leaf.type, leaf.bits](float(value)) if leaf.type is Type.FLOAT else value
+    return NARROWED[leaf.bits](float(value)) if leaf.type is Type.FLOAT else value
 
 
 def fresh(items: list[Any], dimensions: int) -> list[Any]:

@@ -9,17 +9,9 @@ from typing import Any, Final, NamedTuple
 import numpy
 
 from echannel_ray.formats import plain
-from echannel_ray.programs.program import Leaf, Type
+from echannel_ray.programs.program import ZEROS, Leaf, Type
 from echannel_ray.schemas.schema import Array, Field, LaidOut, Layout, RecordType
 
-_ZEROS: Final[dict[Type, bool | int | float | str | bytes]] = {
-    Type.BOOL: False,
-    Type.INT: 0,
-    Type.UNSIGNED: 0,
-    Type.FLOAT: 0.0,
-    Type.TEXT: "",
-    Type.BYTES: b"",
-}
 # Which of NumPy's kinds a leaf of each type can be read from.
 _KINDS: Final = {
     Type.BOOL: "b",
@@ -118,8 +110,7 @@ def terminals(layout: Layout, path: tuple[str, ...]) -> list[tuple[str, ...]]:
 
 def missing_value(record: RecordType, leaf: Leaf) -> Any:
     """What a leaf has where a producer's records lack it: its default, or zeros. Nested lists for an array."""
-    value = default_at(record, leaf.path)
-    return _shaped(value, leaf.shape, leaf)
+    return _shaped(default_at(record, leaf.path), leaf.shape, leaf)
 
 
 def _dtype(field: LaidOut) -> numpy.dtype[Any]:
@@ -181,9 +172,9 @@ def _shaped(value: Any, shape: tuple[int | None, ...], leaf: Leaf) -> Any:
 def _scalar(value: Any, leaf: Leaf) -> Any:
     if leaf.type is Type.FLOAT and type(value) is int:
         return float(value)
-    if type(value) is not type(_ZEROS[leaf.type]):
-        return _ZEROS[leaf.type]
+    if type(value) is not type(ZEROS[leaf.type]):
+        return ZEROS[leaf.type]
     if type(value) is int:  # wraps around, as it would in a field: indices go unchecked that can't be larger
-        low = -(1 << leaf.bits - 1) if leaf.signed else 0
+        low, _ = leaf.limits
         return (value - low) % (1 << leaf.bits) + low
     return value

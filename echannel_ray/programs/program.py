@@ -23,13 +23,17 @@ Everything here is plain data: programs are compared, and printed in tests.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typing_extensions import override
 
 from echannel_ray.schemas.schema import RecordType
+
+if TYPE_CHECKING:
+    from echannel_ray.programs.tree import Block
 
 
 class Type(Enum):
@@ -43,6 +47,14 @@ class Type(Enum):
     BYTES = "bytes"
 
 
+ZEROS: dict[Type, Any] = {
+    Type.BOOL: False,
+    Type.INT: 0,
+    Type.FLOAT: 0.0,
+    Type.UNSIGNED: 0,
+    Type.TEXT: "",
+    Type.BYTES: b"",
+}
 TYPES_OF_VALUES = {bool: Type.BOOL, int: Type.INT, float: Type.FLOAT, str: Type.TEXT}
 
 
@@ -65,6 +77,15 @@ class Trap(Exception):
     def __str__(self) -> str:
         return f"{self.reason} (line {self.where.line}, column {self.where.column})"
 
+    @classmethod
+    def raised_by(cls, call: Callable[[], object]) -> Trap:
+        """The trap that a call ends in."""
+        try:
+            call()
+        except Trap as trap:
+            return trap
+        raise AssertionError("a trap without a reason")
+
 
 class Leaf(NamedTuple):
     """Scalars of one field of the event or the output: `path` are the names that lead to it, `shape` the lengths of all
@@ -78,140 +99,11 @@ class Leaf(NamedTuple):
     bits: int  # as declared, and what values of the output are narrowed to: 8 to 64; 1 is a truth value, 0 text
     signed: bool = True
 
-
-# ---- expressions ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Const:
-    """A constant."""
-
-    type: Type
-    value: bool | int | float | str | bytes
-
-
-@dataclass(frozen=True)
-class Load:
-    """An item of a leaf of the event, widened: as many indices as its shape has lengths. Those that are not known to be
-    in range are checked (`checks`); negative ones are out of range.
-    """
-
-    type: Type
-    leaf: Leaf
-    indices: tuple[Expression, ...]
-    where: Where
-
-
-@dataclass(frozen=True)
-class Length:
-    """How many items a field of any length has."""
-
-    type: Type
-    leaf: Leaf
-    where: Where
-
-
-@dataclass(frozen=True)
-class Local:
-    """A local variable; it has a value wherever it is read."""
-
-    type: Type
-    slot: int
-
-
-@dataclass(frozen=True)
-class Static:
-    """A static variable, or an item of a static array (`index`)."""
-
-    type: Type
-    slot: int
-    index: Expression | None
-    where: Where
-
-
-@dataclass(frozen=True)
-class Param:
-    """A field of the parameter block."""
-
-    type: Type
-    slot: int
-
-
-@dataclass(frozen=True)
-class Convert:
-    """`bool(x)`, `int(x)`, `float(x)`, and what mixed arithmetic converts. Floating point to whole numbers truncates,
-    or traps; unsigned to whole wraps around.
-    """
-
-    type: Type
-    value: Expression
-    where: Where
-
-
-@dataclass(frozen=True)
-class Unary:
-    """`-`, `~` (whole numbers) or `not`."""
-
-    type: Type
-    operator: str
-    value: Expression
-
-
-@dataclass(frozen=True)
-class Binary:
-    """Two operands of the type of the result: `+ - *` and `// %`; `/` (floating point); `& | ^ << >>` (whole)."""
-
-    type: Type
-    operator: str
-    left: Expression
-    right: Expression
-    where: Where
-
-
-@dataclass(frozen=True)
-class Compare:
-    """`== != < <= > >=` of two operands of one type, or of UNSIGNED and INT in either order (exactly); texts are equal
-    or not. With NaN all but `!=` are false.
-    """
-
-    type: Type
-    operator: str
-    left: Expression
-    right: Expression
-
-
-@dataclass(frozen=True)
-class Logic:
-    """`and` or `or` of truth values: what decides ends it, so what stands behind may rely on what stands before."""
-
-    type: Type
-    operator: str
-    values: tuple[Expression, ...]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """`a if condition else b`: only one of them is worked out."""
-
-    type: Type
-    condition: Expression
-    then: Expression
-    otherwise: Expression
-
-
-@dataclass(frozen=True)
-class FunctionCall:
-    """A function of numbers, from `FUNCTIONS`; arguments are of the types that it takes."""
-
-    type: Type
-    function: str
-    arguments: tuple[Expression, ...]
-    where: Where
-
-
-Expression = (
-    Const | Load | Length | Local | Static | Param | Convert | Unary | Binary | Compare | Logic | Choice | FunctionCall
-)
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The smallest and the largest whole number of so many bits."""
+        low = -(2 ** (self.bits - 1)) if self.signed else 0
+        return low, low + 2**self.bits - 1
 
 
 class Function(NamedTuple):
@@ -256,103 +148,6 @@ FUNCTIONS: dict[str, Function] = {
     "fmod": Function((_F, _F), _F, 20, False),
 }
 
-# ---- statements ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SetLocal:
-    """A local variable gets a value of its type."""
-
-    slot: int
-    value: Expression
-
-
-@dataclass(frozen=True)
-class SetStatic:
-    """A static variable, or an item of a static array, gets a value of its type."""
-
-    slot: int
-    index: Expression | None
-    value: Expression
-    where: Where
-
-
-@dataclass(frozen=True)
-class StoreItem:
-    """An item of a leaf of the output gets a value: BOOL, INT or FLOAT, narrowed to what the leaf has (whole numbers
-    wrap around; floating point ones are rounded).
-    """
-
-    leaf: Leaf
-    indices: tuple[Expression, ...]
-    value: Expression
-    where: Where
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A whole field of the output (text, array, nested record, or anything else) gets that of the event, whose type is
-    the same. Both are named by paths without arrays on the way. It stands in no loop, and what is copied anywhere is
-    stored to nowhere, neither the field itself nor a part of it.
-    """
-
-    target: tuple[str, ...]
-    source: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class If:
-    """A condition, and the block for each outcome."""
-
-    condition: Expression
-    then: Block
-    otherwise: Block
-
-
-@dataclass(frozen=True)
-class For:
-    """`for slot in range(start, stop, step)`: the bounds are worked out once, `step` is a constant that is not 0.
-    `most` is how often it runs at most. Its body does not assign to `slot`, which keeps the last turn's number.
-    """
-
-    slot: int
-    start: Expression
-    stop: Expression
-    step: int
-    body: Block
-    most: int
-
-
-@dataclass(frozen=True)
-class Break:
-    """Leave the innermost loop."""
-
-
-@dataclass(frozen=True)
-class Continue:
-    """Begin the next turn of the innermost loop."""
-
-
-@dataclass(frozen=True)
-class Return:
-    """The end: whether the event (or the output) passes."""
-
-    passes: Expression
-
-
-Statement = SetLocal | SetStatic | StoreItem | Copy | If | For | Break | Continue | Return
-Block = tuple[Statement, ...]
-
-
-# ---- the whole -----------------------------------------------------------------------------------------------------
-
-
-class LocalVariable(NamedTuple):
-    """A local variable: it begins anew with each event."""
-
-    name: str
-    type: Type  # BOOL, INT or FLOAT
-
 
 class StaticVariable(NamedTuple):
     """A static variable of each replica; an array of `length` items, or (0) a single value."""
@@ -375,7 +170,7 @@ class Program:
     """A text that was found to be safe for records of a schema, and the steps that it takes at most."""
 
     body: Block  # every path ends in a Return
-    locals: tuple[LocalVariable, ...]
+    locals: tuple[Type, ...]  # of variables that begin anew with each event: BOOL, INT or FLOAT
     statics: tuple[StaticVariable, ...]
     params: tuple[Parameter, ...]  # those that it reads
     leaves: tuple[Leaf, ...]  # of the event, those that it loads, each once
@@ -387,6 +182,10 @@ class Program:
     def is_fixed(self) -> bool:
         """Whether all that it loads lies at fixed places, so that it can run over packs of bytes."""
         return all(None not in leaf.shape for leaf in self.leaves)
+
+    def initial_statics(self) -> list[Any]:
+        """The values of its static variables at first; arrays are lists."""
+        return [[each.initial] * each.length if each.length else each.initial for each in self.statics]
 
 
 class Result(NamedTuple):

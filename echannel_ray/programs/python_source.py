@@ -8,27 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from echannel_ray.programs import arithmetic
+from echannel_ray.programs import arithmetic, tree
 from echannel_ray.programs.bounds import Bounds
-from echannel_ray.programs.program import (
-    Binary,
-    Choice,
-    Compare,
-    Const,
-    Convert,
-    Expression,
-    FunctionCall,
-    Leaf,
-    Length,
-    Load,
-    Local,
-    Logic,
-    Param,
-    Program,
-    Static,
-    Type,
-    Unary,
-)
+from echannel_ray.programs.program import Leaf, Program, Type
+from echannel_ray.programs.tree import Expression
 
 # So many brackets may be open before wrapping around is left to a function: Python's tokenizer takes 200.
 _MAX_INLINE_DEPTH: Final = 30
@@ -75,36 +58,36 @@ class PythonExpressions:
 
     def _of(self, expression: Expression) -> str:
         match expression:
-            case Const(_, value):
+            case tree.Const(_, value):
                 return self._constant(value)
-            case Load(_, leaf, indices, where):
+            case tree.Load(_, leaf, indices, where):
                 return self.item(self._leaves[leaf], indices, leaf, where)
-            case Length(_, leaf):
+            case tree.Length(_, leaf):
                 return f"len({self._leaves[leaf]})"
-            case Local(_, slot):
+            case tree.Local(_, slot):
                 return f"v{slot}"
-            case Static(_, slot, None):
+            case tree.Static(_, slot, None):
                 return f"s{slot}"
-            case Static(_, slot, index, where) if index is not None:
+            case tree.Static(_, slot, index, where) if index is not None:
                 return f"item(s{slot}, {self.of(index)}, {self.named(where)})"
-            case Param(_, slot):
+            case tree.Param(_, slot):
                 return f"p{slot}"
-            case Convert():
+            case tree.Convert():
                 return self._converted(expression)
-            case Unary():
+            case tree.Unary():
                 return self._unary(expression)
-            case Binary(type_, operator) if type_ is Type.INT and operator in "+-":
+            case tree.Binary(type_, operator) if type_ is Type.INT and operator in "+-":
                 code, fits = self._sum(expression)
                 return f"({code})" if fits else self._wrapped(code)
-            case Binary():
+            case tree.Binary():
                 return self._binary(expression)
-            case Compare(_, operator, left, right):
+            case tree.Compare(_, operator, left, right):
                 return f"({self._compared(left)} {operator} {self._compared(right)})"
-            case Logic(_, operator, values):
+            case tree.Logic(_, operator, values):
                 return "(" + f" {operator} ".join(map(self.of, values)) + ")"
-            case Choice(_, condition, then, otherwise):
+            case tree.Choice(_, condition, then, otherwise):
                 return f"({self.of(then)} if {self.of(condition)} else {self.of(otherwise)})"
-            case FunctionCall(_, function, arguments):
+            case tree.FunctionCall(_, function, arguments):
                 self.names[f"call_{function}"] = arithmetic.CALLED[function]
                 return f"call_{function}({', '.join(map(self.of, arguments))})"
         raise AssertionError(expression)
@@ -120,7 +103,7 @@ class PythonExpressions:
         if operand.type not in (Type.TEXT, Type.BYTES):
             return self.of(operand)
         padding = "\0" if operand.type is Type.TEXT else b"\0"
-        if isinstance(operand, Const):
+        if isinstance(operand, tree.Const):
             return self.named(operand.value.rstrip(padding))  # type: ignore[union-attr, arg-type]
         return f"{self.of(operand)}.rstrip({self.named(padding)})"
 
@@ -129,7 +112,7 @@ class PythonExpressions:
             return f"wrap({code})"
         return f"(({code} + {2**63} & {2**64 - 1}) - {2**63})"
 
-    def _converted(self, expression: Convert) -> str:
+    def _converted(self, expression: tree.Convert) -> str:
         value, code = expression.value, self.of(expression.value)
         match expression.type:
             case Type.BOOL if value.type is not Type.BOOL:
@@ -144,7 +127,7 @@ class PythonExpressions:
                 return f"int({code})"
         return code
 
-    def _unary(self, expression: Unary) -> str:
+    def _unary(self, expression: tree.Unary) -> str:
         code = self.of(expression.value)
         if expression.operator == "not":
             return f"(not {code})"
@@ -152,7 +135,7 @@ class PythonExpressions:
             return self._wrapped(f"-{code}")
         return f"({expression.operator}{code})"
 
-    def _sum(self, expression: Binary) -> tuple[str, bool]:
+    def _sum(self, expression: tree.Binary) -> tuple[str, bool]:
         """A sum or difference of whole numbers without brackets, and whether it fits: what is inside wraps around with
         the whole, with the same result.
         """
@@ -164,11 +147,11 @@ class PythonExpressions:
         return f"{left} {expression.operator} {right}", fits
 
     def _summand(self, expression: Expression) -> tuple[str, bool]:
-        if isinstance(expression, Binary) and expression.operator in "+-":
+        if isinstance(expression, tree.Binary) and expression.operator in "+-":
             return self._sum(expression)
         return self.of(expression), True
 
-    def _binary(self, expression: Binary) -> str:
+    def _binary(self, expression: tree.Binary) -> str:
         operator, where = expression.operator, expression.where
         if expression.type is Type.FLOAT:
             if operator in _FLOATING and not _is_sure(expression.right):
@@ -181,16 +164,16 @@ class PythonExpressions:
         code = f"({left} << {right})" if operator == "<<" else f"{left} {operator} {right}"
         return f"({code})" if self.bounds.exact(expression).fits else self._wrapped(code)
 
-    def _chain(self, expression: Binary) -> str:
+    def _chain(self, expression: tree.Binary) -> str:
         """Without brackets around what is on the left, where Python reads it the same."""
         left = expression.left
-        if isinstance(left, Binary) and left.operator in _CHAINS.get(expression.operator, ""):
+        if isinstance(left, tree.Binary) and left.operator in _CHAINS.get(expression.operator, ""):
             first = self._chain(left)
         else:
             first = self.of(left)
         return f"{first} {expression.operator} {self.of(expression.right)}"
 
-    def _is_plain(self, expression: Binary) -> bool:
+    def _is_plain(self, expression: tree.Binary) -> bool:
         """Whether Python's own operator does: no trap, and no wrapping around."""
         right = self.bounds.of(expression.right)
         if expression.operator in ("<<", ">>"):
@@ -200,4 +183,4 @@ class PythonExpressions:
 
 def _is_sure(divisor: Expression) -> bool:
     """Whether a floating point divisor is known not to be zero."""
-    return isinstance(divisor, Const) and bool(divisor.value)
+    return isinstance(divisor, tree.Const) and bool(divisor.value)

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy
 
+from echannel_ray.programs import tree
 from echannel_ray.programs.blocks import Array, Block, Trapped, as_array, copiers, sources, template, view
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.native_state import Value
 from echannel_ray.programs.outputs import copied, program_outputs
 from echannel_ray.programs.places import Place, place_of_leaf
-from echannel_ray.programs.program import Copy, Program, Trap
+from echannel_ray.programs.program import Program, Trap
 from echannel_ray.schemas.schema import Layout
 
 
@@ -82,7 +83,7 @@ class Recordwise:
         for target, column in zip(copied(self.program), columns[len(self._outputs) :], strict=True):
             for source in set(column) - {None}:
                 rows = numpy.array([number for number, each in enumerate(column) if each == source])
-                self._copiers[Copy(target, source)].copy(array, passed[rows], out, rows, (count, len(outputs)))
+                self._copiers[tree.Copy(target, source)].copy(array, passed[rows], out, rows, (count, len(outputs)))
         return out.tobytes()
 
 

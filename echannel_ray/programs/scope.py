@@ -6,23 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from echannel_ray.programs import tree
 from echannel_ray.programs.bounds import Bounds
 from echannel_ray.programs.outputs import leaf_of
-from echannel_ray.programs.program import (
-    TYPES_OF_VALUES,
-    Expression,
-    Leaf,
-    LocalVariable,
-    Param,
-    Parameter,
-    StaticVariable,
-    Type,
-    Where,
-)
+from echannel_ray.programs.program import TYPES_OF_VALUES, Leaf, StaticVariable, Type, Where
 from echannel_ray.programs.program_refusals import Refused, closest, shown_name
 from echannel_ray.programs.source import SourceNames
+from echannel_ray.programs.tree import Expression
 from echannel_ray.schemas.schema import Array, Bytes, Enum, List, RecordType, Text
 
+# The variables that surely have a value at some place, and the fields of the output that were copied before it.
+SetVariables = frozenset[int | tuple[str, ...]]
 _BITS: Final = {Type.BOOL: 1, Type.INT: 64, Type.FLOAT: 64, Type.TEXT: 0}
 
 
@@ -43,7 +37,16 @@ class FieldPlace(NamedTuple):
     @property
     def leaf(self) -> Leaf | None:
         """The leaf that it belongs to; None where programs can't read one."""
-        return _leaf(self.path, self.shape, self.type)
+        match self.type:
+            case Text():
+                return Leaf(self.path, self.shape, Type.TEXT, 0)
+            case Bytes():
+                return Leaf(self.path, self.shape, Type.BYTES, 0)
+            case Enum(members):
+                kinds = {type(value) for _, value in members}
+                values = TYPES_OF_VALUES.get(next(iter(kinds))) if len(kinds) == 1 else None
+                return None if values is None else Leaf(self.path, self.shape, values, _BITS[values])
+        return leaf_of(self.path, self.shape, self.type)
 
     @property
     def name(self) -> str:
@@ -60,19 +63,6 @@ def entered(place: FieldPlace, type_: Any) -> FieldPlace:
     return place._replace(type=type_, shape=shape)
 
 
-def _leaf(path: tuple[str, ...], shape: tuple[int | None, ...], type_: Any) -> Leaf | None:
-    match type_:
-        case Text():
-            return Leaf(path, shape, Type.TEXT, 0)
-        case Bytes():
-            return Leaf(path, shape, Type.BYTES, 0)
-        case Enum(members):
-            kinds = {type(value) for _, value in members}
-            values = TYPES_OF_VALUES.get(next(iter(kinds))) if len(kinds) == 1 else None
-            return None if values is None else Leaf(path, shape, values, _BITS[values])
-    return leaf_of(path, shape, type_)
-
-
 @dataclass
 class Scope:
     """Everything that a program has named so far."""
@@ -83,17 +73,16 @@ class Scope:
     names: SourceNames
     assigned_names: frozenset[str]  # all that the text assigns to: locals, whatever else is called so
     bounds: Bounds = field(default_factory=Bounds)
-    locals: list[LocalVariable] = field(default_factory=list)
+    locals: list[Type] = field(default_factory=list)
     slots: dict[str, int] = field(default_factory=dict)
     statics: dict[str, tuple[int, StaticVariable]] = field(default_factory=dict)
     leaves: dict[Leaf, None] = field(default_factory=dict)
-    params: dict[str, Param] = field(default_factory=dict)
-    # The variables that have a value here (and the fields of the output that were copied); None: nothing gets here.
-    set_here: frozenset[int | tuple[str, ...]] | None = frozenset()
+    params: dict[str, tree.Param] = field(default_factory=dict)
+    set_here: SetVariables | None = frozenset()  # None: nothing gets here
 
     def new_local(self, name: str, type_: Type) -> int:
         """A slot for a variable; without a name it is one that no text can mention."""
-        self.locals.append(LocalVariable(name, type_))
+        self.locals.append(type_)
         slot = len(self.locals) - 1
         if name:
             self.slots[name] = slot
@@ -130,7 +119,7 @@ class Scope:
             raise Refused(f"{place.name} has no field {shown_name(name)}{hint}", where)
         return entered(place._replace(path=(*place.path, name)), found.type)
 
-    def param(self, name: str, where: Where) -> Param:
+    def param(self, name: str, where: Where) -> tree.Param:
         """A parameter, which is read from now on."""
         type_ = self.given_params.get(name)
         if type_ is None:
@@ -138,7 +127,7 @@ class Scope:
                 "" if self.given_params else ": this program was given no parameters"
             )
             raise Refused(f"there is no parameter {shown_name(name)}{hint}", where)
-        return self.params.setdefault(name, Param(type_, len(self.params)))
+        return self.params.setdefault(name, tree.Param(type_, len(self.params)))
 
     def unknown(self, name: str, where: Where) -> Refused:
         """The error for a name that stands for nothing."""
@@ -150,14 +139,6 @@ class Scope:
         elif not hint and not self.names.has_bare_fields:
             hint = ": what is outside of the function can't be had, but as a parameter"
         elif not hint:
-            hint = f": the event's fields are {_some(self.record.names)}"
+            fields = self.record.names
+            hint = f": the event's fields are {', '.join(fields[:8])}{', …' if len(fields) > 8 else ''}"
         return Refused(f"{shown_name(name)} is not known here{hint}", where)
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters that are read, in order."""
-        return tuple(Parameter(name, param.type) for name, param in self.params.items())
-
-
-def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")

@@ -48,8 +48,8 @@ def source_of(program: str | ProgramSource | Callable[..., Any]) -> ProgramSourc
     names = _names(program.__name__, node.args)
     if isinstance(node, ast.Lambda):
         # Brackets, since it may go on over several lines.
-        return ProgramSource(_from(text, program, node.body, f"({ast.get_source_segment(text, node.body)})"), names)
-    return ProgramSource(_from(text, program, node.body[0], _block(text, node.body)), names)
+        return ProgramSource(_from(program, node.body, f"({ast.get_source_segment(text, node.body)})"), names)
+    return ProgramSource(_from(program, node.body[0], _block(text, node.body)), names)
 
 
 def _definition(program: FunctionType) -> tuple[str, ast.FunctionDef | ast.Lambda]:
@@ -95,7 +95,7 @@ def _names(name: str, arguments: ast.arguments) -> SourceNames:
     return SourceNames(event, output, param, False)
 
 
-def _from(text: str, program: FunctionType, first: ast.expr | ast.stmt, body: str) -> str:
+def _from(program: FunctionType, first: ast.expr | ast.stmt, body: str) -> str:
     """The body of a function, at the line where it begins."""
     return "\n" * (first.lineno - program.__code__.co_firstlineno) + body
 

@@ -6,24 +6,15 @@ import ast
 from collections.abc import Callable
 from typing import Any, Final
 
-from echannel_ray.programs import operations
+from echannel_ray.programs import operations, tree
 from echannel_ray.programs.assignments import Assignments
 from echannel_ray.programs.checker import Checker
 from echannel_ray.programs.loop_statements import Loops
 from echannel_ray.programs.outputs import MISSING, zero_of
-from echannel_ray.programs.program import (
-    Block,
-    Break,
-    Continue,
-    Copy,
-    Expression,
-    If,
-    Return,
-    Statement,
-    Where,
-)
+from echannel_ray.programs.program import Where
 from echannel_ray.programs.program_refusals import Refused
-from echannel_ray.programs.scope import Scope
+from echannel_ray.programs.scope import Scope, SetVariables
+from echannel_ray.programs.tree import Block, Expression, Statement
 from echannel_ray.schemas.schema import RecordType
 
 _MAX_BLOCKS: Final = 60
@@ -46,12 +37,12 @@ class Checked:
         self.stored: dict[tuple[str, ...], bool] = {}  # fields of the output by path: whether they are copied
         self._checks: dict[type[ast.stmt], Callable[[Any], list[Statement]]] = {
             ast.Assign: self._assign,
-            ast.AnnAssign: self._annotated,
+            ast.AnnAssign: lambda node: self.assignments.annotated(node, is_top=self.depth == 1),
             ast.AugAssign: self.assignments.augmented,
             ast.If: self._if,
             ast.For: self.loops.of,
-            ast.Break: self._break,
-            ast.Continue: self._continue,
+            ast.Break: self.loops.left,
+            ast.Continue: self.loops.left,
             ast.Return: self._return,
             ast.Pass: lambda node: [],
             ast.Expr: self._bare,
@@ -87,12 +78,6 @@ class Checked:
         self.depth -= 1
         return tuple(found)
 
-    def condition(self, node: ast.expr) -> tuple[list[Statement], Expression]:
-        """A condition, and what must be worked out in front of it."""
-        condition = self.checker.truth(node)
-        prelude, self.checker.prelude = self.checker.prelude, []
-        return list(prelude), condition
-
     def _assign(self, node: ast.Assign) -> list[Statement]:
         if len(node.targets) > 1:
             raise Refused("one variable at a time: write an assignment for each", self.checker.where(node.targets[1]))
@@ -111,7 +96,7 @@ class Checked:
 
     def _note(self, statement: Statement, path: tuple[str, ...], where: Where) -> None:
         """A field of the output is either copied as a whole, or set item by item."""
-        is_copied = isinstance(statement, Copy)
+        is_copied = isinstance(statement, tree.Copy)
         if is_copied and self.loops.depth:
             raise Refused("a field is copied as a whole outside of loops only", where)
         for other, was_copied in self.stored.items():
@@ -123,25 +108,15 @@ class Checked:
         if is_copied:
             self.scope.give_value(path)
 
-    def _annotated(self, node: ast.AnnAssign) -> list[Statement]:
-        return self.assignments.annotated(node, is_top=self.depth == 1)
-
     def _if(self, node: ast.If) -> list[Statement]:
-        prelude, condition = self.condition(node.test)
+        condition = self.checker.truth(node.test)
+        prelude, self.checker.prelude = self.checker.prelude, []
         before = self.scope.set_here
         then = self.block(node.body)
         after_then, self.scope.set_here = self.scope.set_here, before
         otherwise = self.block(node.orelse)
         self.scope.set_here = both(after_then, self.scope.set_here)
-        return [*prelude, If(condition, then, otherwise)]
-
-    def _break(self, node: ast.Break) -> list[Statement]:
-        self.loops.left(self.checker.where(node), "break")
-        return [Break()]
-
-    def _continue(self, node: ast.Continue) -> list[Statement]:
-        self.loops.left(self.checker.where(node), "continue")
-        return [Continue()]
+        return [*prelude, tree.If(condition, then, otherwise)]
 
     def _return(self, node: ast.Return) -> list[Statement]:
         passes: Expression = operations.FALSE
@@ -154,7 +129,7 @@ class Checked:
         if output is not None and passes != operations.FALSE:
             self._require(output, (), where)
         self.scope.set_here = None
-        return [Return(passes)]
+        return [tree.Return(passes)]
 
     def _require(self, record: RecordType, path: tuple[str, ...], where: Where) -> None:
         """Refuse where a field has no value here and none that it has of itself."""
@@ -176,9 +151,7 @@ class Checked:
         )
 
 
-def both(
-    one: frozenset[int | tuple[str, ...]] | None, other: frozenset[int | tuple[str, ...]] | None
-) -> frozenset[int | tuple[str, ...]] | None:
+def both(one: SetVariables | None, other: SetVariables | None) -> SetVariables | None:
     """What has a value where two paths meet; None is one that doesn't get there."""
     if one is None or other is None:
         return other if one is None else one

@@ -6,12 +6,15 @@ if NULs followed it.
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from echannel_ray.programs import tree
 from echannel_ray.programs.native_state import param_at
 from echannel_ray.programs.places import Place
-from echannel_ray.programs.program import Choice, Const, Expression, Load, Param, Type
+from echannel_ray.programs.program import Type
+from echannel_ray.programs.tree import Expression
 
 if TYPE_CHECKING:
     from echannel_ray.programs.expressions import Expressions
@@ -36,32 +39,20 @@ class _Text(NamedTuple):
 def equal_texts(scope: Expressions, left: Expression, right: Expression) -> str:
     """Whether two texts are equal, as an operand."""
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, Choice):
+        if isinstance(one, tree.Choice):
             # The one that is chosen is compared: a value of two machine words for a text would serve nothing else.
             pairs = [(each, other) if one is left else (other, each) for each in (one.then, one.otherwise)]
-            return _equal_chosen(scope, one.condition, pairs)
-    if isinstance(left, Const) and isinstance(right, Const):
+            choices = [functools.partial(equal_texts, scope, *pair) for pair in pairs]
+            return scope.emitter.choose(scope.value(one.condition), "i1", choices)
+    if isinstance(left, tree.Const) and isinstance(right, tree.Const):
         return "true" if _encoded(left.value, False) == _encoded(right.value, False) else "false"
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, Const) and isinstance(other, Load):
+        if isinstance(one, tree.Const) and isinstance(other, tree.Load):
             place, pointer = scope.pointer(other.leaf, other.indices, other.where)
             if place.dtype.itemsize <= _MAX_UNROLLED_BYTES:
                 return _equal_constant(scope, place, pointer, one.value)
             return _equal(scope, _constant(scope, one), _field(place, pointer))
     return _equal(scope, _text(scope, left), _text(scope, right))
-
-
-def _equal_chosen(scope: Expressions, condition: Expression, pairs: list[tuple[Expression, Expression]]) -> str:
-    emitter = scope.emitter
-    result, chosen = emitter.allocate("i1"), scope.value(condition)
-    labels = [emitter.new_label() for _ in range(3)]
-    emitter.branch(chosen, labels[0], labels[1])
-    for label, pair in zip(labels, pairs, strict=False):
-        emitter.label(label)
-        emitter.do(f"store i1 {equal_texts(scope, *pair)}, ptr {result}")
-        emitter.go(labels[2])
-    emitter.label(labels[2])
-    return emitter.put(f"load i1, ptr {result}")
 
 
 def _equal_constant(scope: Expressions, place: Place, pointer: str, value: object) -> str:
@@ -85,11 +76,11 @@ def _equal_constant(scope: Expressions, place: Place, pointer: str, value: objec
 def _text(scope: Expressions, expression: Expression) -> _Text:
     emitter = scope.emitter
     match expression:
-        case Const():
+        case tree.Const():
             return _constant(scope, expression)
-        case Load(_, leaf, indices, where):
+        case tree.Load(_, leaf, indices, where):
             return _field(*scope.pointer(leaf, indices, where))
-        case Param(_, slot):
+        case tree.Param(_, slot):
             pointer = emitter.put(f"load ptr, ptr {emitter.shifted('%state', param_at(slot))}, align 1")
             units = emitter.put(f"load i64, ptr {emitter.shifted('%state', param_at(slot) + 8)}, align 1")
             return _Text(pointer, units)
@@ -101,7 +92,7 @@ def _field(place: Place, pointer: str) -> _Text:
     return _Text(pointer, str(place.dtype.itemsize // unit), place)
 
 
-def _constant(scope: Expressions, constant: Const) -> _Text:
+def _constant(scope: Expressions, constant: tree.Const) -> _Text:
     data = _encoded(constant.value, False)
     units = len(data) // (4 if constant.type is Type.TEXT else 1)
     return _Text(scope.emitter.module.constant(data or b"\0"), str(units))

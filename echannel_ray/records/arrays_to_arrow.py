@@ -14,7 +14,6 @@ from typing import Any, Final, TypeAlias
 from echannel_ray.records.arrow import Batch, Column, plain_type
 from echannel_ray.records.arrow_rows import batch_of_rows
 from echannel_ray.records.class_hints import GENERIC
-from echannel_ray.records.flat import row_of
 from echannel_ray.records.makers import maker_of
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.schema import RecordType
@@ -180,7 +179,7 @@ def _lists(source: schema.Array, target: schema.Array | schema.List, pa_type: An
     import pyarrow as pa
 
     length = source.shape[0]
-    make_items = _maker(row_of(source), row_of(target), pa_type.value_type, f"{name}[]")
+    make_items = _maker(schema.row_of(source), schema.row_of(target), pa_type.value_type, f"{name}[]")
     is_fixed = pa.types.is_fixed_size_list(pa_type)
 
     def make(values: Values) -> Column:

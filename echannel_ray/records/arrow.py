@@ -6,7 +6,6 @@ import functools
 from typing import Any, Final, TypeAlias
 
 from echannel_ray.errors import NotSerialisable
-from echannel_ray.records.flat import row_of
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.column_types import record_of_arrow
 from echannel_ray.schemas.schema import Format, RecordType
@@ -106,7 +105,7 @@ def _check_nulls(column: Column, type_: schema.Type, path: str) -> None:
         pairs = column.cast(pairs_type(column.type)).flatten()
         _check_nulls(pairs.field(1), type_.value, f"{path}[]")
     elif isinstance(type_, schema.List | schema.Array):
-        _check_nulls(column.flatten(), row_of(type_), f"{path}[]")
+        _check_nulls(column.flatten(), schema.row_of(type_), f"{path}[]")
     return None
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from echannel_ray.records.arrow import Batch, Column, pairs_type, plain_type
-from echannel_ray.records.flat import row_of
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.schema import RecordType
 
@@ -30,15 +29,11 @@ def _values(column: Column, type_: schema.Type) -> Sequence[Any]:
         case schema.RecordType():
             return list(zip(*map(_values, column.flatten(), (field.type for field in type_.fields)), strict=True))
         case schema.List() | schema.Array():
-            return _lists(column, row_of(type_))
+            return _lists(column, schema.row_of(type_))
         case schema.Map():
-            pairs = _lists(column.cast(pairs_type(column.type)), _pair(type_))
-            return [dict(each) for each in pairs]
+            pair = RecordType((schema.Field("key", type_.key), schema.Field("value", type_.value)))
+            return [dict(each) for each in _lists(column.cast(pairs_type(column.type)), pair)]
     return _plain_values(column, type_)
-
-
-def _pair(type_: schema.Map) -> RecordType:
-    return RecordType((schema.Field("key", type_.key), schema.Field("value", type_.value)))
 
 
 def _plain_values(column: Column, type_: schema.Type) -> Sequence[Any]:
@@ -85,7 +80,7 @@ def _for_arrow(value: Any, type_: schema.Type) -> Any:
         case schema.Map():
             return [(_for_arrow(name, type_.key), _for_arrow(each, type_.value)) for name, each in value.items()]
         case schema.List() | schema.Array() | schema.Set():
-            return [_for_arrow(each, row_of(type_)) for each in value]
+            return [_for_arrow(each, schema.row_of(type_)) for each in value]
         case RecordType():
             return {field.name: _for_arrow(value[field.name], field.type) for field in type_.fields}
         case schema.Uuid():

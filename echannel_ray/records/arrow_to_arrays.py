@@ -14,10 +14,9 @@ from echannel_ray.records import layouts
 from echannel_ray.records.arrays_to_arrow import rescaled
 from echannel_ray.records.arrow import Batch, Column
 from echannel_ray.records.class_hints import GENERIC
-from echannel_ray.records.flat import row_of
 from echannel_ray.records.makers import maker_of
 from echannel_ray.records.sources import array_of
-from echannel_ray.records.writer import writer_of
+from echannel_ray.records.writer import Writer
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.schema import RecordType
 
@@ -67,7 +66,7 @@ def _defaults(absent: RecordType) -> Any:
     for field in absent.fields:
         if field.default is None:
             raise ValueError(f"field {field.name!r} is missing, and has no default that can be written down")
-    write = writer_of(None, absent)
+    write = Writer(None, absent)
     (defaults,) = array_of(layouts.natural(absent), write(maker_of(RecordType(()), absent, GENERIC)(())), 1)
     return defaults
 
@@ -77,7 +76,7 @@ def _filler(source: schema.Type, target: Any, name: str) -> Fill:
         fill_record = _record_filler(source, target)
         return lambda places, column: fill_record(places, _checked(column, name).flatten())
     if isinstance(source, schema.Array):
-        fill_items = _filler(row_of(source), row_of(target), f"{name}[]")
+        fill_items = _filler(schema.row_of(source), schema.row_of(target), f"{name}[]")
         # The places have the shape already, and the innermost items are put into it all at once.
         return lambda places, column: fill_items(places, _checked(column, name).flatten())
     read = _reader(source, target, name)

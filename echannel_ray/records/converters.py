@@ -14,7 +14,6 @@ from typing import Any, Final, TypeAlias
 
 from echannel_ray.records import class_hints, moments, wire_types
 from echannel_ray.records.class_hints import GENERIC
-from echannel_ray.records.flat import row_of
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.extension import lossless
 from echannel_ray.schemas.type_texts import type_text
@@ -143,14 +142,14 @@ def _of_items(source: schema.Type, target: Any, annotation: Any, makers: Makers)
         return lambda values: make(
             value if convert is None else convert(value) for convert, value in zip(converters, values, strict=True)
         )
-    wanted = row_of(target)
+    wanted = schema.row_of(target)
     if isinstance(source, schema.Tuple):
         each_own = [converter_of(item, wanted, inside[0], makers) for item in source.items]
         return lambda values: make(
             value if convert is None else convert(value) for convert, value in zip(each_own, values, strict=True)
         )
     assert isinstance(source, schema.List | schema.Array | schema.Set)
-    inner = converter_of(row_of(source), wanted, inside[0], makers)
+    inner = converter_of(schema.row_of(source), wanted, inside[0], makers)
     if inner is None:
         return None if make is list else make
     return lambda values: make(map(inner, values))
@@ -176,7 +175,7 @@ def _arrays(target: Any) -> Callable[[Iterable[Any]], Any]:
 
     from echannel_ray.records.layouts import natural
 
-    row = row_of(target)
+    row = schema.row_of(target)
     while isinstance(row, schema.Array):
         row = row.item
     dtype = natural(schema.RecordType((schema.Field("item", row),)))["item"] if schema.is_fixed(row) else None

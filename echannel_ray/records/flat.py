@@ -91,13 +91,6 @@ def width(type_: schema.Type) -> int:
     return 1
 
 
-def row_of(type_: schema.List | schema.Array | schema.Set) -> schema.Type:
-    """What there is along the first dimension."""
-    if isinstance(type_, schema.Array) and len(type_.shape) > 1:
-        return schema.Array(type_.item, type_.shape[1:])
-    return type_.item
-
-
 def nester(type_: schema.Type) -> Callable[[Sequence[Any]], Any] | None:
     """What makes a value of this type of the flat values that `struct` has for it; records become tuples.
 

@@ -16,7 +16,6 @@ _NANOSECONDS: Final = {
 _NOT_A_TIME: Final = -(2**63)  # how NumPy writes NaT
 _EPOCH: Final = datetime(1970, 1, 1)
 _UTC_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def count_of(span: timedelta, unit: str) -> int:

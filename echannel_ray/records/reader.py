@@ -15,7 +15,7 @@ from echannel_ray.records.batches import NumpyColumns, columns_of
 from echannel_ray.records.class_hints import GENERIC
 from echannel_ray.records.makers import maker_of
 from echannel_ray.records.sources import Block, nester_of, values_of_many, values_of_one
-from echannel_ray.records.writer import writer_of
+from echannel_ray.records.writer import Writer
 from echannel_ray.schemas.schema import Format, RecordType
 
 
@@ -97,7 +97,7 @@ class Reader:
 
     def of_mapping(self, fields: Mapping[str, Any]) -> Any:
         """An event with these values of its fields; `NotSerialisable` naming the one that does not fit."""
-        write = writer_of(None, self._record)
+        write = Writer(None, self._record)
         (event,) = self.events(write.format, [write(fields)])
         if isinstance(event, Undecodable):
             raise event.error

@@ -14,25 +14,19 @@ from typing import Any, Final
 
 from echannel_ray.errors import NotSerialisable
 from echannel_ray.records import class_hints, flat, layouts
-from echannel_ray.records.arrow import batch_block, batch_format
+from echannel_ray.records.arrow import batch_format
 from echannel_ray.records.class_hints import GENERIC
 from echannel_ray.records.encoders import WIRE_ENCODE, encoder_of, flattened, has_attributes, record_encoder
 from echannel_ray.records.scalars import Encoder, UnfitValue
-from echannel_ray.records.validators import validator_of
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.declarations import schema_of, source_of
 from echannel_ray.schemas.schema import Format, RecordType
-
-__all__ = [
-    "Writer", "array_format", "batch_block", "batch_format", "block_of", "format_of", "rows_format", "validator_of",
-    "writer_of",
-]  # fmt: skip
 
 Write = Callable[[Any], bytes]
 
 
 class Writer:
-    """Makes bytes of the events of one class; of mappings, where there is no class."""
+    """Makes bytes of the events of one class (a dataclass, pydantic model or Struct); of mappings, without a class."""
 
     def __init__(self, event_class: type | None, record: RecordType) -> None:
         self.format: Format = rows_format(record)
@@ -61,11 +55,6 @@ class Writer:
             raise NotSerialisable(message, type=self._name, reason=str(error), path=None) from error
 
 
-def writer_of(event_class: type | None, record: RecordType) -> Writer:
-    """What makes bytes of events of this class (a dataclass, pydantic model or Struct), or of mappings (None)."""
-    return Writer(event_class, record)
-
-
 def _refusal(name: str, path: str, needed: str, value: Any) -> NotSerialisable:
     """The error for a field whose value is not what it has to be."""
     shown = reprlib.repr(value)  # which goes neither deep nor far
@@ -81,7 +70,7 @@ def format_of(event_type: Any) -> Format:
     record = schema_of(event_type)
     source = source_of(event_type)
     if source == "numpy":
-        return array_format(event_type, record)
+        return layouts.format_of_dtype(event_type, record)
     return batch_format(event_type, record) if source == "arrow" else rows_format(record)
 
 
@@ -188,11 +177,6 @@ class _Source:
 
 
 _UNCHECKED: Final = frozenset({schema.Bool(), schema.Float(), schema.Text(), schema.Bytes()})
-
-
-def array_format(dtype: Any, record: RecordType) -> Format:
-    """The format of arrays of this dtype."""
-    return layouts.format_of_dtype(dtype, record)
 
 
 def block_of(array: Any) -> memoryview:

@@ -147,11 +147,6 @@ def _decimal_fits(source: schema.Decimal, target: schema.Decimal) -> bool:
     return source.scale <= target.scale and source.precision - source.scale <= target.precision - target.scale
 
 
-def _row(array: schema.Array) -> schema.Type:
-    """What there is along the first dimension."""
-    return schema.Array(array.item, array.shape[1:]) if len(array.shape) > 1 else array.item
-
-
 def _item_misfit(source: schema.Type, target: Any) -> _Misfit | None:
     misfit = _misfit(source, target.item)
     return misfit and misfit.inside("[]")
@@ -160,7 +155,7 @@ def _item_misfit(source: schema.Type, target: Any) -> _Misfit | None:
 def _array_misfit(source: schema.Array, target: schema.Array) -> _Misfit | None:
     if source.shape[0] != target.shape[0]:
         return _partly(source, target)
-    return _misfit(_row(source), _row(target))
+    return _misfit(schema.row_of(source), schema.row_of(target))
 
 
 def _tuple_misfit(source: schema.Tuple, target: schema.Tuple | schema.List) -> _Misfit | None:
@@ -210,7 +205,7 @@ _RULES: Final[dict[tuple[type, type], _Rule]] = {
     (schema.Duration, schema.Duration): _where(_unit_fits),
     (schema.Decimal, schema.Decimal): _where(_decimal_fits),
     (schema.Array, schema.Array): _array_misfit,
-    (schema.Array, schema.List): lambda source, target: _item_misfit(_row(source), target),
+    (schema.Array, schema.List): lambda source, target: _item_misfit(schema.row_of(source), target),
     (schema.List, schema.List): lambda source, target: _item_misfit(source.item, target),
     (schema.Set, schema.Set): lambda source, target: _item_misfit(source.item, target),
     (schema.Set, schema.List): lambda source, target: _item_misfit(source.item, target),

@@ -67,15 +67,9 @@ def members_of(cls: Any) -> list[Member]:
     if kind == "pydantic" or hasattr(cls, "__pydantic_fields__"):
         return list(_of_pydantic(cls))
     hints = _hints(cls)
-    if kind == "struct":
-        return [
-            _member(each.name, hints[each.name], each.default, each.default_factory)
-            for each in msgspec.structs.fields(cls)
-        ]
-    if kind == "dataclass":
-        return [
-            _member(each.name, hints[each.name], each.default, each.default_factory) for each in dataclasses.fields(cls)
-        ]
+    if kind == "struct" or kind == "dataclass":
+        fields: Any = msgspec.structs.fields(cls) if kind == "struct" else dataclasses.fields(cls)
+        return [_member(each.name, hints[each.name], each.default, each.default_factory) for each in fields]
     if kind == "named tuple":
         defaults = cls._field_defaults
         # Those of `collections.namedtuple` have no annotations.

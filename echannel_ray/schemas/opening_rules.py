@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from echannel_ray.errors import TypeMismatch
-from echannel_ray.schemas import schema
 from echannel_ray.schemas.extension import lossless, other_kind
+from echannel_ray.schemas.schema import Field, RecordType
 from echannel_ray.schemas.type_texts import type_text
 
 MAX_EXTENSIONS: Final = 1000  # fields that were added to a channel stay for good
@@ -41,9 +41,7 @@ class _Problem(NamedTuple):
         return f"its field {self.field!r} is {self.expected}, not {self.got}{self.detail}"
 
 
-def check_opening(
-    channel: str, defined: schema.RecordType, asked: schema.RecordType, extensions: schema.RecordType
-) -> None:
+def check_opening(channel: str, defined: RecordType, asked: RecordType, extensions: RecordType) -> None:
     """Raise `TypeMismatch` where a type can neither publish to the channel nor subscribe to it."""
     producing = _producing(defined, asked, extensions)
     consuming = _consuming(defined, asked, extensions)
@@ -53,40 +51,36 @@ def check_opening(
         raise _mismatch(channel, "opened", worst, _OR_ELSE)
 
 
-def check_producer(
-    channel: str, defined: schema.RecordType, asked: schema.RecordType, extensions: schema.RecordType
-) -> None:
+def check_producer(channel: str, defined: RecordType, asked: RecordType, extensions: RecordType) -> None:
     """Raise `TypeMismatch` where records of a type can't be published as what the channel has."""
     for problem in _producing(defined, asked, extensions):
         cure = "add it" if problem.got is None else f"declare it as {problem.expected}"
         raise _mismatch(channel, "published to", problem, f"{cure}, {_OR_ELSE}")
 
 
-def check_consumer(
-    channel: str, defined: schema.RecordType, asked: schema.RecordType, extensions: schema.RecordType
-) -> None:
+def check_consumer(channel: str, defined: RecordType, asked: RecordType, extensions: RecordType) -> None:
     """Raise `TypeMismatch` where what the channel has can't arrive as records of a type."""
     for problem in _consuming(defined, asked, extensions):
         cure = "give it a default" if problem.expected is None else f"declare it as {problem.expected}"
         raise _mismatch(channel, "subscribed to", problem, f"{cure}, leave it out, {_OR_ELSE}")
 
 
-def extended(defined: schema.RecordType, asked: schema.RecordType, extensions: schema.RecordType) -> schema.RecordType:
+def extended(defined: RecordType, asked: RecordType, extensions: RecordType) -> RecordType:
     """The extensions with what a type adds to them; nobody else needs to have it, so it is optional. Also what only
     consumers have: whoever publishes such a field later has to mean the same.
     """
     added = [
-        schema.Field(field.name, field.type, field.default, True)
+        Field(field.name, field.type, field.default, True)
         for field in asked.fields
         if defined.field(field.name) is None and extensions.field(field.name) is None
     ]
-    made = schema.RecordType((*extensions.fields, *added)) if added else extensions
+    made = RecordType((*extensions.fields, *added)) if added else extensions
     if len(made.fields) > MAX_EXTENSIONS:
         raise ValueError(f"more than {MAX_EXTENSIONS} fields")
     return made
 
 
-def _producing(defined: schema.RecordType, asked: schema.RecordType, extensions: schema.RecordType) -> list[_Problem]:
+def _producing(defined: RecordType, asked: RecordType, extensions: RecordType) -> list[_Problem]:
     problems = []
     for field in (*defined.fields, *extensions.fields):
         given = asked.field(field.name)
@@ -100,7 +94,7 @@ def _producing(defined: schema.RecordType, asked: schema.RecordType, extensions:
     return problems
 
 
-def _consuming(defined: schema.RecordType, asked: schema.RecordType, extensions: schema.RecordType) -> list[_Problem]:
+def _consuming(defined: RecordType, asked: RecordType, extensions: RecordType) -> list[_Problem]:
     problems = []
     for wanted in asked.fields:
         own = defined.field(wanted.name)
@@ -116,7 +110,7 @@ def _consuming(defined: schema.RecordType, asked: schema.RecordType, extensions:
     return problems
 
 
-def _unfit(field: schema.Field, here: schema.Field, reason: str, obvious: str) -> _Problem:
+def _unfit(field: Field, here: Field, reason: str, obvious: str) -> _Problem:
     # "Is float, not str" says it all; that some ints are no floats, or which part of a record differs, must be said.
     detail = "" if reason == obvious else f" ({reason})"
     return _Problem(field.name, type_text(field.type), type_text(here.type), detail)

@@ -180,6 +180,13 @@ Type = (
 )  # fmt: skip
 
 
+def row_of(type_: List | Array | Set) -> Type:
+    """What there is along the first dimension."""
+    if isinstance(type_, Array) and len(type_.shape) > 1:
+        return Array(type_.item, type_.shape[1:])
+    return type_.item
+
+
 class LaidOut(msgspec.Struct, frozen=True, array_like=True):
     """Where one field lies. `code` is what it is for NumPy, with its byte order ("<f8", "|S8", "<M8[ns]"); a nested
     record has a `layout` of its own instead.
@@ -246,20 +253,15 @@ def format_from(data: bytes) -> Format:
 
 def is_fixed(type_: Any) -> bool:
     """Whether values of this type all take the same number of bytes, so that they can have a natural layout."""
-    if isinstance(type_, Bool | Int | Float | Complex):
-        return True
-    if isinstance(type_, Text):
-        return type_.chars is not None
-    if isinstance(type_, Bytes):
-        return type_.size is not None
-    if isinstance(type_, Timestamp):
-        return type_.zone == ""
-    if isinstance(type_, Duration):
-        return True
-    if isinstance(type_, Enum):
-        return all(type(value) is int and -(2**63) <= value < 2**63 for _, value in type_.members)
-    if isinstance(type_, Array):
-        return is_fixed(type_.item)
-    if isinstance(type_, RecordType):
-        return bool(type_.fields) and all(is_fixed(field.type) for field in type_.fields)
+    match type_:
+        case Bool() | Int() | Float() | Complex() | Duration():
+            return True
+        case Text(chars=int()) | Bytes(size=int()) | Timestamp(zone=""):
+            return True
+        case Enum():
+            return all(type(value) is int and -(2**63) <= value < 2**63 for _, value in type_.members)
+        case Array():
+            return is_fixed(type_.item)
+        case RecordType():
+            return bool(type_.fields) and all(is_fixed(field.type) for field in type_.fields)
     return False

@@ -17,7 +17,7 @@ from echannel_ray.cli.terminal_text import UNKNOWN
 from echannel_ray.doctor import survey
 from echannel_ray.ids import WIRE_VERSION
 from echannel_ray.modulators import EveryNth
-from echannel_ray.overview.details import ChannelDetails
+from echannel_ray.overview.readings import ChannelDetails
 from echannel_ray.overview.topology import Topology
 from tests.cli.commands import echannel, inside, start
 from tests.cli.test_doctor import examined

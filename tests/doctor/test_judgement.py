@@ -22,7 +22,6 @@ def facts(node="", **others):
         "java": "openjdk 17",
         "tmpdir": "/tmp",
         "sandbox_layers": ["seccomp"],
-        "memory_total_bytes": 8 << 30,
         "memory_available_bytes": 4 << 30,
         "shm_total_bytes": 1 << 30,
         "shm_free_bytes": 1 << 30,

@@ -17,7 +17,6 @@ import ray
 import echannel_ray as ec
 from echannel_ray.actors.concentrator import SOCKET_NAME
 from echannel_ray.core import frames
-from echannel_ray.formats.packs import encode_body
 from echannel_ray.ids import node_number
 from echannel_ray.transport import wire
 from echannel_ray.transport.authority import Authority
@@ -27,6 +26,7 @@ from tests.clusters import wait_until
 from tests.core.reading import first_of
 from tests.faults.intruder import ANSWER_SECONDS, FAKE_ENDPOINT, Intruder, read_all, senseless
 from tests.faults.scene import Scene, check_all_arrived, seconds_until_flowing
+from tests.formats.bodies import encode_body
 
 SEED = 20240611
 CASES = 600

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from echannel_ray.core.kinds import BUFFERS, PICKLED, PLAIN
 from echannel_ray.formats.events import MIN_BUFFER_BYTES, OVERHEAD_BYTES, decode, encode
-from echannel_ray.formats.packs import decode_body, decode_events, encode_body
+from echannel_ray.formats.packs import decode_body, decode_events
 from tests.formats import shapes
+from tests.formats.bodies import encode_body
 
 
 def through_a_pack(events):

@@ -17,9 +17,8 @@ from echannel_ray.formats.packs import (
     Undecodable,
     decode_body,
     decode_events,
-    encode_body,
-    encode_in_segments,
 )
+from tests.formats.bodies import encode_body, encode_in_segments
 
 GOOD: tuple[Any, ...] = ([], [7], [1], [2], [50], b"", 0, 1.5, [b"a", b"b"])
 PLAIN_EVENTS = st.one_of(
@@ -198,7 +197,7 @@ TYPED: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("encode_body", [encode_body, lambda *parts: b"".join(encode_in_segments(*parts))])
+@pytest.mark.parametrize("encode_body", [encode_body, encode_in_segments])
 def test_records_and_blocks(encode_body):
     body = decode_body(encode_body(*TYPED))
     assert (body.counts, body.tokens) == ([1000, 2, 1], TOKENS)
@@ -213,7 +212,7 @@ def test_records_and_blocks(encode_body):
 def test_segments_make_the_same_body(events, is_typed):
     runs = ([7], [1], [len(events)], [5], bytes((RECORD,)) if is_typed else b"", 0, 1.5, events)
     tokens = bytes(7) + b"\1" if is_typed else b""
-    assert decode_body(b"".join(encode_in_segments([], *runs, tokens))) == decode_body(encode_body([], *runs, tokens))
+    assert decode_body(encode_in_segments([], *runs, tokens)) == decode_body(encode_body([], *runs, tokens))
 
 
 @pytest.mark.parametrize(

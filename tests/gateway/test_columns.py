@@ -17,7 +17,8 @@ from echannel_ray.logs.columns import ColumnReader, ColumnWriter
 from echannel_ray.logs.entries import FILE, Chosen, Entry, Missing, NewEntry, WriteAttempt
 from echannel_ray.logs.files import Files, entries_of_file, file_entry
 from echannel_ray.records import known
-from echannel_ray.records.writer import array_format, block_of, writer_of
+from echannel_ray.records.layouts import format_of_dtype
+from echannel_ray.records.writer import Writer, block_of
 from echannel_ray.schemas.declarations import schema_of
 from tests.gateway.rows import SCHEMA, batch_of, batches_of, numbers_in, numbers_of
 
@@ -93,12 +94,12 @@ def test_nulls_go_where_the_channel_has_place_for_them():
 @pytest.mark.parametrize("kind", [RECORD, BLOCK])
 def test_records_of_other_encodings_become_rows(kind):
     if kind == RECORD:
-        write = writer_of(Row, schema_of(Row))
+        write = Writer(Row, schema_of(Row))
         format, data = write.format, msgspec.msgpack.encode([write(Row(n, f"row {n}")) for n in range(3)])  # noqa: A001
         wanted = SCHEMA
     else:
         array = np.array([(n, n / 2) for n in range(3)], dtype=[("number", "i8"), ("half", "f8")])
-        format, data = array_format(array.dtype, schema_of(array.dtype)), bytes(block_of(array))  # noqa: A001
+        format, data = format_of_dtype(array.dtype, schema_of(array.dtype)), bytes(block_of(array))  # noqa: A001
         wanted = pa.schema([pa.field("number", pa.int64()), pa.field("half", pa.float64())])
     entry = Entry(0, 3, kind, known.learn(format), data, "", 0, 0.0)
     (batch,) = ColumnReader(wanted, schema_of(wanted)).batches(entry, 0, 3)

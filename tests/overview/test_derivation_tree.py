@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from echannel_ray.models import ChannelStats
-from echannel_ray.overview.derivation_tree import derivation_of
+from echannel_ray.overview.topology import derivation_of
 
 
 def test_a_tree_with_what_each_modulator_saved():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from echannel_ray.core.messages import Consumer, Membership
-from echannel_ray.overview.details import groups_of
+from echannel_ray.overview.readings import groups_of
 
 
 def test_groups_are_of_a_channel_or_of_what_is_derived_from_it():

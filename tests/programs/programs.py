@@ -8,41 +8,20 @@ from typing import Any
 import numpy
 
 from echannel_ray.formats import plain
+from echannel_ray.programs import tree
 from echannel_ray.programs.blocks import view
 from echannel_ray.programs.outputs import program_outputs
 from echannel_ray.programs.places import place_of, terminals
 from echannel_ray.programs.program import (
     FUNCTIONS,
-    Binary,
-    Break,
-    Choice,
-    Compare,
-    Const,
-    Continue,
-    Convert,
-    Copy,
-    Expression,
-    For,
-    FunctionCall,
-    If,
     Leaf,
-    Load,
-    Local,
-    LocalVariable,
-    Logic,
-    Param,
     Parameter,
     Program,
-    Return,
-    SetLocal,
-    SetStatic,
-    Static,
     StaticVariable,
-    StoreItem,
     Type,
-    Unary,
     Where,
 )
+from echannel_ray.programs.tree import Expression
 from echannel_ray.schemas import schema
 
 INTS = (0, 1, -1, 2, 3, 7, 63, 64, 255, -128, 2**31, -(2**31), 2**53 + 1, 2**63 - 1, -(2**63), 10**12)
@@ -178,8 +157,7 @@ class Maker:
     # ---- programs
 
     def _program(self):
-        types = [self.random.choice(NUMBERS) for _ in range(4)] + [Type.INT] * 3
-        self.locals = [LocalVariable(f"v{number}", type_) for number, type_ in enumerate(types)]
+        self.locals = [self.random.choice(NUMBERS) for _ in range(4)] + [Type.INT] * 3
         self.statics = []
         if not self.is_columnar:
             for number in range(self.random.randint(0, 4)):
@@ -190,13 +168,13 @@ class Maker:
         self.params = [Parameter(f"p{number}", type_) for number, type_ in enumerate(types)]
         if self.output is not None:
             self.outputs = [each for each in program_outputs(self.output) if each.path[0] not in self.copied]
-        start = tuple(SetLocal(slot, self._const(each.type)) for slot, each in enumerate(self.locals))
+        start = tuple(tree.SetLocal(slot, self._const(each)) for slot, each in enumerate(self.locals))
         # Two that are set once: what is known of their values stays known.
         for _ in range(2):
             value = self._expression(Type.INT, 2)
-            start += (SetLocal(len(self.locals), value),)
-            self.locals.append(LocalVariable(f"v{len(self.locals)}", Type.INT))
-        body = (*start, *self._block(3, False), Return(self._expression(Type.BOOL, 3)))
+            start += (tree.SetLocal(len(self.locals), value),)
+            self.locals.append(Type.INT)
+        body = (*start, *self._block(3, False), tree.Return(self._expression(Type.BOOL, 3)))
         parts = (tuple(self.locals), tuple(self.statics), tuple(self.params), tuple(self.leaves))
         return Program(body, *parts, self.input, self.output, 100)
 
@@ -211,7 +189,7 @@ class Maker:
     def _block(self, depth, in_loop):
         statements = tuple(self._statement(depth, in_loop) for _ in range(self.random.randint(1, 4)))
         for number, each in enumerate(statements):
-            if isinstance(each, Break | Continue | Return):
+            if isinstance(each, tree.Break | tree.Continue | tree.Return):
                 return statements[: number + 1]
         return statements
 
@@ -219,59 +197,59 @@ class Maker:
         roll = self.random.random()
         if depth and roll < 0.2:
             otherwise = self._block(depth - 1, in_loop) if self.random.random() < 0.6 else ()
-            return If(self._expression(Type.BOOL, 2), self._block(depth - 1, in_loop), otherwise)
+            return tree.If(self._expression(Type.BOOL, 2), self._block(depth - 1, in_loop), otherwise)
         if depth and roll < 0.35 and not self.is_columnar:
             return self._loop(depth)
         if roll < 0.42 and in_loop:
-            return self.random.choice((Break(), Continue()))
+            return self.random.choice((tree.Break(), tree.Continue()))
         if roll < 0.45:
-            return Return(self._expression(Type.BOOL, 2))
+            return tree.Return(self._expression(Type.BOOL, 2))
         if roll < 0.6 and self.statics:
             slot = self.random.randrange(len(self.statics))
             static = self.statics[slot]
             index = self._index(static.length) if static.length else None
-            return SetStatic(slot, index, self._expression(static.type, 3), self._where())
+            return tree.SetStatic(slot, index, self._expression(static.type, 3), self._where())
         if roll < 0.75 and self.outputs:
             leaf = self.random.choice(self.outputs)
             type_ = Type.INT if leaf.type is Type.UNSIGNED else leaf.type
-            return StoreItem(leaf, tuple(map(self._index, leaf.shape)), self._expression(type_, 3), self._where())
+            return tree.StoreItem(leaf, tuple(map(self._index, leaf.shape)), self._expression(type_, 3), self._where())
         if roll < 0.82 and self.copied and not in_loop:
             name = self.random.choice(self.copied)
-            return Copy((name,), (name,))
+            return tree.Copy((name,), (name,))
         slot = self.random.randrange(4)
-        return SetLocal(slot, self._expression(self.locals[slot].type, 3))
+        return tree.SetLocal(slot, self._expression(self.locals[slot], 3))
 
     def _loop(self, depth):
         step = self.random.choice((1, 1, 2, -1, -3, 2**62))
         bounds: list[Expression] = [
-            Const(Type.INT, self.random.randint(-3, 4)),
-            Const(Type.INT, self.random.randint(-3, 6)),
+            tree.Const(Type.INT, self.random.randint(-3, 4)),
+            tree.Const(Type.INT, self.random.randint(-3, 6)),
         ]
         if self.random.random() < 0.4:
-            low, high = Const(Type.INT, -2), Const(Type.INT, 5)
-            inner = FunctionCall(Type.INT, "max_int", (self._expression(Type.INT, 1), low), self._where())
-            bounds[self.random.randrange(2)] = FunctionCall(Type.INT, "min_int", (inner, high), self._where())
+            low, high = tree.Const(Type.INT, -2), tree.Const(Type.INT, 5)
+            inner = tree.FunctionCall(Type.INT, "max_int", (self._expression(Type.INT, 1), low), self._where())
+            bounds[self.random.randrange(2)] = tree.FunctionCall(Type.INT, "min_int", (inner, high), self._where())
         elif self.random.random() < 0.1:
-            bounds, step = [Const(Type.INT, -(2**63)), Const(Type.INT, 2**63 - 1)], 2**62
-        return For(4 + depth - 1, bounds[0], bounds[1], step, self._block(depth - 1, True), 8)
+            bounds, step = [tree.Const(Type.INT, -(2**63)), tree.Const(Type.INT, 2**63 - 1)], 2**62
+        return tree.For(4 + depth - 1, bounds[0], bounds[1], step, self._block(depth - 1, True), 8)
 
     def _const(self, type_):
         choose = self.random.choice
         match type_:
             case Type.BOOL:
-                return Const(type_, choose((True, False)))
+                return tree.Const(type_, choose((True, False)))
             case Type.INT:
-                return Const(type_, choose(INTS))
+                return tree.Const(type_, choose(INTS))
             case Type.FLOAT:
-                return Const(type_, choose(FLOATS))
+                return tree.Const(type_, choose(FLOATS))
             case Type.TEXT:
-                return Const(type_, choose(TEXTS))
+                return tree.Const(type_, choose(TEXTS))
             case Type.BYTES:
-                return Const(type_, choose(TEXTS).encode())
+                return tree.Const(type_, choose(TEXTS).encode())
 
     def _index(self, length):
         if self.random.random() < 0.6 or self._indices > 1:
-            return Const(Type.INT, self.random.randrange(length))
+            return tree.Const(Type.INT, self.random.randrange(length))
         self._indices += 1
         try:
             return self._computed_index(length)
@@ -280,7 +258,9 @@ class Maker:
 
     def _computed_index(self, length):
         if self.random.random() < 0.5:
-            return Binary(Type.INT, "%", self._expression(Type.INT, 1), Const(Type.INT, length), self._where())
+            return tree.Binary(
+                Type.INT, "%", self._expression(Type.INT, 1), tree.Const(Type.INT, length), self._where()
+            )
         return self._expression(Type.INT, 1)
 
     def _expression(self, type_, depth):
@@ -291,15 +271,15 @@ class Maker:
 
     def _operand(self, type_):
         found: list[Callable[[], Expression]] = [lambda: self._const(type_)]
-        slots = [slot for slot, each in enumerate(self.locals) if each.type is type_]
+        slots = [slot for slot, each in enumerate(self.locals) if each is type_]
         if slots:
-            found.append(lambda: Local(type_, self.random.choice(slots)))
+            found.append(lambda: tree.Local(type_, self.random.choice(slots)))
         leaves = [leaf for leaf in self.leaves if leaf.type is type_]
         if leaves:
             found += [lambda: self._load(self.random.choice(leaves))] * 3
         params = [slot for slot, each in enumerate(self.params) if each.type is type_]
         if params:
-            found.append(lambda: Param(type_, self.random.choice(params)))
+            found.append(lambda: tree.Param(type_, self.random.choice(params)))
         statics = [slot for slot, each in enumerate(self.statics) if each.type is type_]
         if statics:
             found.append(lambda: self._static(self.random.choice(statics)))
@@ -307,30 +287,30 @@ class Maker:
 
     def _static(self, slot):
         static = self.statics[slot]
-        return Static(static.type, slot, self._index(static.length) if static.length else None, self._where())
+        return tree.Static(static.type, slot, self._index(static.length) if static.length else None, self._where())
 
     def _load(self, leaf):
-        return Load(leaf.type, leaf, tuple(map(self._index, leaf.shape)), self._where())
+        return tree.Load(leaf.type, leaf, tuple(map(self._index, leaf.shape)), self._where())
 
     def _choice(self, type_, depth):
         condition = self._expression(Type.BOOL, depth)
-        return Choice(type_, condition, self._expression(type_, depth), self._expression(type_, depth))
+        return tree.Choice(type_, condition, self._expression(type_, depth), self._expression(type_, depth))
 
     def _truth(self, depth):
         roll = self.random.random()
         if roll < 0.25:
             values = tuple(self._expression(Type.BOOL, depth) for _ in range(self.random.randint(2, 3)))
-            return Logic(Type.BOOL, self.random.choice(("and", "or")), values)
+            return tree.Logic(Type.BOOL, self.random.choice(("and", "or")), values)
         if roll < 0.35:
-            return Unary(Type.BOOL, "not", self._expression(Type.BOOL, depth))
+            return tree.Unary(Type.BOOL, "not", self._expression(Type.BOOL, depth))
         if roll < 0.4:
             return self._choice(Type.BOOL, depth)
         if roll < 0.5:
             value = self._expression(self.random.choice((Type.INT, Type.FLOAT)), depth)
-            return Convert(Type.BOOL, value, self._where())
+            return tree.Convert(Type.BOOL, value, self._where())
         if roll < 0.6:
             name = self.random.choice(("isnan", "isinf", "isfinite"))
-            return FunctionCall(Type.BOOL, name, (self._expression(Type.FLOAT, depth),), self._where())
+            return tree.FunctionCall(Type.BOOL, name, (self._expression(Type.FLOAT, depth),), self._where())
         return self._comparison(depth)
 
     def _comparison(self, depth):
@@ -340,16 +320,16 @@ class Maker:
         if roll < 0.25 and unsigned:
             one = self._load(self.random.choice(unsigned))
             if self.random.random() < 0.3:
-                return Compare(Type.BOOL, operator, one, self._load(self.random.choice(unsigned)))
+                return tree.Compare(Type.BOOL, operator, one, self._load(self.random.choice(unsigned)))
             pair = [one, self._expression(Type.INT, depth)]
             self.random.shuffle(pair)
-            return Compare(Type.BOOL, operator, *pair)
+            return tree.Compare(Type.BOOL, operator, *pair)
         if roll < 0.5:
             type_ = self.random.choice((Type.TEXT, Type.BYTES))
             pair = [self._operand(type_), self._operand(type_)]
-            return Compare(Type.BOOL, self.random.choice(("==", "!=")), *pair)
+            return tree.Compare(Type.BOOL, self.random.choice(("==", "!=")), *pair)
         type_ = self.random.choice(NUMBERS)
-        return Compare(Type.BOOL, operator, self._expression(type_, depth), self._expression(type_, depth))
+        return tree.Compare(Type.BOOL, operator, self._expression(type_, depth), self._expression(type_, depth))
 
     def _whole(self, depth):
         roll = self.random.random()
@@ -357,44 +337,44 @@ class Maker:
             operator = self.random.choice(("+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>"))
             pair = (self._expression(Type.INT, depth), self._expression(Type.INT, depth))
             if operator in ("<<", ">>") and self.random.random() < 0.7:
-                pair = (pair[0], Const(Type.INT, self.random.randint(0, 63)))
-            return Binary(Type.INT, operator, *pair, self._where())
+                pair = (pair[0], tree.Const(Type.INT, self.random.randint(0, 63)))
+            return tree.Binary(Type.INT, operator, *pair, self._where())
         if roll < 0.6:
-            return Unary(Type.INT, self.random.choice("-~"), self._expression(Type.INT, depth))
+            return tree.Unary(Type.INT, self.random.choice("-~"), self._expression(Type.INT, depth))
         if roll < 0.7:
             name = self.random.choice(("abs_int", "min_int", "max_int"))
             count = len(FUNCTIONS[name].arguments)
-            return FunctionCall(
+            return tree.FunctionCall(
                 Type.INT, name, tuple(self._expression(Type.INT, depth) for _ in range(count)), self._where()
             )
         if roll < 0.8:
             return self._choice(Type.INT, depth)
         unsigned = [leaf for leaf in self.leaves if leaf.type is Type.UNSIGNED]
         if roll < 0.85 and unsigned:
-            return Convert(Type.INT, self._load(self.random.choice(unsigned)), self._where())
+            return tree.Convert(Type.INT, self._load(self.random.choice(unsigned)), self._where())
         value = self._expression(self.random.choice((Type.BOOL, Type.FLOAT)), depth)
-        return Convert(Type.INT, value, self._where())
+        return tree.Convert(Type.INT, value, self._where())
 
     def _real(self, depth):
         roll = self.random.random()
         if roll < 0.45:
             operator = self.random.choice(("+", "-", "*", "/", "//", "%"))
             pair = (self._expression(Type.FLOAT, depth), self._expression(Type.FLOAT, depth))
-            return Binary(Type.FLOAT, operator, *pair, self._where())
+            return tree.Binary(Type.FLOAT, operator, *pair, self._where())
         if roll < 0.5:
-            return Unary(Type.FLOAT, "-", self._expression(Type.FLOAT, depth))
+            return tree.Unary(Type.FLOAT, "-", self._expression(Type.FLOAT, depth))
         if roll < 0.75:
             names = _EXACT if self.is_columnar else FUNCTIONS
             name = self.random.choice([each for each in names if FUNCTIONS[each].result is Type.FLOAT])
             count = len(FUNCTIONS[name].arguments)
             values = tuple(self._expression(Type.FLOAT, depth) for _ in range(count))
-            return FunctionCall(Type.FLOAT, name, values, self._where())
+            return tree.FunctionCall(Type.FLOAT, name, values, self._where())
         if roll < 0.85:
             return self._choice(Type.FLOAT, depth)
         unsigned = [leaf for leaf in self.leaves if leaf.type is Type.UNSIGNED]
         if roll < 0.9 and unsigned:
-            return Convert(Type.FLOAT, self._load(self.random.choice(unsigned)), self._where())
-        return Convert(Type.FLOAT, self._expression(Type.INT, depth), self._where())
+            return tree.Convert(Type.FLOAT, self._load(self.random.choice(unsigned)), self._where())
+        return tree.Convert(Type.FLOAT, self._expression(Type.INT, depth), self._where())
 
 
 def _leaves(record, path=(), shape=()):

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from echannel_ray.programs.blocks import Trapped, template
 from echannel_ray.programs.columnar import Columnar, is_columnar
-from echannel_ray.programs.machine_code import Machine
-from echannel_ray.programs.native import compile_program
+from echannel_ray.programs.native import Machine, compile_program
 from echannel_ray.programs.recordwise import Recordwise, compacted
 from tests.programs.programs import Maker, bits
 

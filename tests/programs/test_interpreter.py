@@ -14,26 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echannel_ray.errors import ModulatorRefused
+from echannel_ray.programs import tree
 from echannel_ray.programs.frontend import check
 from echannel_ray.programs.interpreter import Interpreted
 from echannel_ray.programs.outputs import copied, program_outputs
-from echannel_ray.programs.program import (
-    Binary,
-    Compare,
-    Const,
-    For,
-    Leaf,
-    Load,
-    Local,
-    LocalVariable,
-    Program,
-    Return,
-    SetLocal,
-    StoreItem,
-    Trap,
-    Type,
-    Where,
-)
+from echannel_ray.programs.program import Leaf, Program, Trap, Type, Where
 from echannel_ray.schemas.schema import Array, Enum, Field, Float, Int, RecordType, Text
 from tests.programs.records import OUTPUT, TRADE, event, output_of, passes, run, value_of, whole_of
 from tests.programs.reference import Failed, evaluate
@@ -44,15 +29,17 @@ NAN, INF = math.nan, math.inf
 
 def test_a_program_made_by_hand():
     leaf = Leaf(("x",), (3,), Type.INT, 16)
-    add = Binary(Type.INT, "+", Local(Type.INT, 0), Load(Type.INT, leaf, (Local(Type.INT, 1),), HERE), HERE)
-    loop = For(1, Const(Type.INT, 0), Const(Type.INT, 3), 1, (SetLocal(0, add),), 3)
+    add = tree.Binary(
+        Type.INT, "+", tree.Local(Type.INT, 0), tree.Load(Type.INT, leaf, (tree.Local(Type.INT, 1),), HERE), HERE
+    )
+    loop = tree.For(1, tree.Const(Type.INT, 0), tree.Const(Type.INT, 3), 1, (tree.SetLocal(0, add),), 3)
     program = Program(
         body=(
-            SetLocal(0, Const(Type.INT, 0)),
+            tree.SetLocal(0, tree.Const(Type.INT, 0)),
             loop,
-            Return(Compare(Type.BOOL, "==", Local(Type.INT, 0), Const(Type.INT, 6))),
+            tree.Return(tree.Compare(Type.BOOL, "==", tree.Local(Type.INT, 0), tree.Const(Type.INT, 6))),
         ),
-        locals=(LocalVariable("total", Type.INT), LocalVariable("i", Type.INT)),
+        locals=(Type.INT, Type.INT),
         statics=(),
         params=(),
         leaves=(leaf,),
@@ -332,7 +319,10 @@ def test_a_store_is_no_store_of_another_leaf():
 def test_a_store_made_by_hand_is_checked():
     output = RecordType((Field("a", Array(Float(), (2,))),))
     leaf = program_outputs(output)[0]
-    body = (StoreItem(leaf, (Const(Type.INT, 2),), Const(Type.FLOAT, 1.0), HERE), Return(Const(Type.BOOL, True)))
+    body = (
+        tree.StoreItem(leaf, (tree.Const(Type.INT, 2),), tree.Const(Type.FLOAT, 1.0), HERE),
+        tree.Return(tree.Const(Type.BOOL, True)),
+    )
     program = Program(body, (), (), (), (), RecordType(()), output, 1)
     with pytest.raises(Trap, match="index 2 is out of range"):
         Interpreted(program).run(())

@@ -13,8 +13,7 @@ pytest.importorskip("llvmlite")
 from echannel_ray.formats import plain
 from echannel_ray.programs.blocks import Trapped
 from echannel_ray.programs.frontend import check
-from echannel_ray.programs.machine_code import Machine
-from echannel_ray.programs.native import compile_program
+from echannel_ray.programs.native import Machine, compile_program
 from echannel_ray.programs.places import UnfitLayout
 from echannel_ray.programs.program import Type
 from echannel_ray.programs.recordwise import Recordwise

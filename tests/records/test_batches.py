@@ -12,9 +12,11 @@ import pytest
 
 from echannel_ray.errors import NotSerialisable
 from echannel_ray.formats.packs import Undecodable
+from echannel_ray.records.arrow import batch_block, batch_format
+from echannel_ray.records.layouts import format_of_dtype
 from echannel_ray.records.reader import Reader
 from echannel_ray.records.sources import part_of_block
-from echannel_ray.records.writer import array_format, batch_block, batch_format, block_of, format_of, writer_of
+from echannel_ray.records.writer import Writer, block_of, format_of
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.declarations import schema_of
 from tests.records.same_record import FIXED_TYPES, FixedData, Values, made, values_of
@@ -30,11 +32,11 @@ def batch_of(source, values, reader):
     events = [made(source, each) for each in values]
     if isinstance(source, np.dtype):
         array = np.array([event[0] for event in events], source)
-        return reader.batch_of_block(array_format(source, schema_of(source)), block_of(array), len(values))
+        return reader.batch_of_block(format_of_dtype(source, schema_of(source)), block_of(array), len(values))
     if isinstance(source, pa.Schema):
         batch = pa.Table.from_batches(events).combine_chunks().to_batches()[0]
         return reader.batch_of_block(batch_format(source, schema_of(source)), batch_block(batch), len(values))
-    write = writer_of(source, schema_of(source))
+    write = Writer(source, schema_of(source))
     return reader.batch(write.format, [write(event) for event in events])
 
 
@@ -105,7 +107,7 @@ ORDER = Order(
 
 
 def test_events_of_a_class_become_columns_of_its_fields():
-    write = writer_of(Order, schema_of(Order))
+    write = Writer(Order, schema_of(Order))
     batch = Reader(Order, schema_of(Order), "arrow").batch(write.format, [write(ORDER)] * 2)
     assert batch.num_rows == 2
     row = batch.to_pylist()[1]
@@ -155,7 +157,7 @@ ROWS = [ROW, {**ROW, "items": [], "maybe": None, "by_name": []}, ROW]
 
 def test_decimals_have_all_the_digits_that_arrow_has():
     wide = pa.schema([("price", pa.decimal128(38, 10))])
-    write = writer_of(None, schema_of(wide))
+    write = Writer(None, schema_of(wide))
     reader = Reader(wide, schema_of(wide), "arrow")
     values = [Decimal("9" * 28 + "." + "9" * 10), Decimal("1.5").scaleb(-9), Decimal("1.50E-9"), Decimal("-0.0E-30")]
     got = reader.batch(write.format, [write({"price": each}) for each in values])
@@ -171,7 +173,7 @@ def test_rows_of_a_record_batch_are_records():
     got = reader.rows(format_of(ARROW), batch_block(batch), 3)
     expected = {**ROW, "by_name": {"a": datetime(2024, 1, 1)}, "at": np.datetime64("2024-01-01", "ns")}
     assert got == [expected, {**expected, "items": [], "maybe": None, "by_name": {}}, expected]
-    write = writer_of(None, schema_of(ARROW))
+    write = Writer(None, schema_of(ARROW))
     assert reader.events(write.format, [write(each) for each in got]) == got
     again = Reader(ARROW, schema_of(ARROW), "arrow").batch(write.format, [write(each) for each in got])
     assert again.equals(batch.cast(ARROW))
@@ -205,7 +207,7 @@ def test_a_part_of_a_block_is_read_as_the_whole_is(source):
         form = batch_format(source, schema_of(source))
         block = batch_block(pa.Table.from_batches(columns).combine_chunks().to_batches()[0])
     else:
-        form, block = array_format(whole.dtype, schema_of(whole.dtype)), block_of(whole)
+        form, block = format_of_dtype(whole.dtype, schema_of(whole.dtype)), block_of(whole)
     part = part_of_block(form, block, 3, 1, 3)
     assert np.array_equal(Reader(whole.dtype, schema_of(whole.dtype), "numpy").batch_of_block(form, part, 2), whole[1:])
     reader = Reader(FixedData, schema_of(FixedData))
@@ -213,7 +215,7 @@ def test_a_part_of_a_block_is_read_as_the_whole_is(source):
 
 
 def test_what_is_no_block_has_no_parts():
-    form = array_format(np.dtype([("x", "i4")]), schema_of(np.dtype([("x", "i4")])))
+    form = format_of_dtype(np.dtype([("x", "i4")]), schema_of(np.dtype([("x", "i4")])))
     with pytest.raises(ValueError, match="a block of 3 records has 8 bytes, not 12"):
         part_of_block(form, bytes(8), 3, 0, 1)
     with pytest.raises(ValueError, match="msgpack"):
@@ -269,7 +271,7 @@ def test_a_single_record_is_no_record_batch_and_msgpack_no_block():
 
 def test_a_record_of_the_wrong_size_spoils_its_batch():
     reader = Reader(FixedData, schema_of(FixedData), "numpy")
-    write = writer_of(FixedData, schema_of(FixedData))
+    write = Writer(FixedData, schema_of(FixedData))
     good = write(made(FixedData, VALUES[0]))
     with pytest.raises(ValueError, match="size"):
         reader.batch(write.format, [good[:-1], good + b"x"])
@@ -280,7 +282,7 @@ def test_fields_that_do_not_come_get_their_defaults_in_batches_too():
     class Less:
         a: int
 
-    write = writer_of(Less, schema_of(Less))
+    write = Writer(Less, schema_of(Less))
     more = schema.RecordType(
         (schema.Field("b", schema.Float(), b"\xcb\x3f\xf8" + bytes(6), True), schema.Field("a", schema.Int()))
     )
@@ -323,5 +325,5 @@ def test_uuids_of_arrow_arrive_as_such():
     key = uuid.UUID(int=5)
     batch = pa.RecordBatch.from_arrays([pa.array([key.bytes], pa.uuid())], schema=fields)
     assert Reader(None, schema_of(fields)).rows(format_of(fields), batch_block(batch), 1) == [{"key": key}]
-    write = writer_of(None, schema_of(fields))
+    write = Writer(None, schema_of(fields))
     assert Reader(fields, schema_of(fields), "arrow").batch(write.format, [write({"key": key})]) == batch

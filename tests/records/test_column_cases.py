@@ -8,16 +8,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from echannel_ray.records.arrow import batch_block
 from echannel_ray.records.arrow_types import schema_of_record
+from echannel_ray.records.layouts import format_of_dtype
 from echannel_ray.records.reader import Reader
-from echannel_ray.records.writer import array_format, batch_block, block_of, format_of
+from echannel_ray.records.writer import block_of, format_of
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.declarations import schema_of
 
 
 def sent(array, target, kind="arrow"):
     """What a consumer of batches gets of the array."""
-    form = array_format(array.dtype, schema_of(array.dtype))
+    form = format_of_dtype(array.dtype, schema_of(array.dtype))
     return Reader(target, schema_of(target), kind).batch_of_block(form, block_of(array), len(array))
 
 
@@ -158,7 +160,7 @@ def test_a_default_that_nobody_wrote_down_is_refused():
     array = np.zeros(1, [("a", "i8")])
     source = schema_of(array.dtype)
     with pytest.raises(ValueError, match="'b' is missing"):
-        Reader(None, record, "arrow").batch_of_block(array_format(array.dtype, source), block_of(array), 1)
+        Reader(None, record, "arrow").batch_of_block(format_of_dtype(array.dtype, source), block_of(array), 1)
     batch = pa.RecordBatch.from_pydict({"a": [1]})
     with pytest.raises(ValueError, match="'b' is missing"):
         Reader(None, record, "numpy").batch_of_block(format_of(batch.schema), batch_block(batch), 1)

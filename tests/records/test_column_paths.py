@@ -11,10 +11,12 @@ from echannel_ray.errors import NotSerialisable
 from echannel_ray.formats import plain
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.records import layouts
+from echannel_ray.records.arrow import batch_block, batch_format
 from echannel_ray.records.arrow_rows import batch_of_rows
 from echannel_ray.records.arrow_types import schema_of_record
+from echannel_ray.records.layouts import format_of_dtype
 from echannel_ray.records.reader import Reader
-from echannel_ray.records.writer import array_format, batch_block, batch_format, block_of, writer_of
+from echannel_ray.records.writer import Writer, block_of
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.declarations import schema_of
 
@@ -144,7 +146,7 @@ def test_a_block_of_a_layout_becomes_the_record_batch_of_its_records(dtype, seed
     rng = np.random.default_rng(seed)
     array, record = filled(dtype, count, rng), schema_of(dtype)
     target = wider(record, rng, is_arrow=True)
-    form, block = array_format(dtype, record), block_of(array)
+    form, block = format_of_dtype(dtype, record), block_of(array)
     reader = Reader(None, target, "arrow")
     wanted = schema_of_record(target)
     expected = outcome(lambda: batch_of_rows(record_by_record(target, form, block, count), target, wanted))
@@ -167,14 +169,14 @@ def test_a_record_batch_becomes_the_array_of_its_rows(dtype, seed, count, order)
     target = wider(record, rng, is_arrow=False)
     arrow = schema_of_record(record)
     batch = outcome(lambda: Reader(None, record, "arrow").batch_of_block(
-        array_format(dtype, record), block_of(filled(dtype, count, rng)), count
+        format_of_dtype(dtype, record), block_of(filled(dtype, count, rng)), count
     ))  # fmt: skip
     if batch is None:  # a NaT
         return
     form, block = batch_format(arrow, schema_of(arrow)), batch_block(batch)
     wanted = layouts.natural(target).newbyteorder(order)
     assume(wanted.itemsize)  # or the reference can't be counted
-    reader, write = Reader(wanted, target, "numpy"), writer_of(None, target)
+    reader, write = Reader(wanted, target, "numpy"), Writer(None, target)
     rows = outcome(lambda: [write(each) for each in record_by_record(target, form, block, count)])
     got = outcome(lambda: reader.batch_of_block(form, block, count))
     if rows is None or got is None:

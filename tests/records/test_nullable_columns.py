@@ -7,11 +7,10 @@ import pyarrow as pa
 import pytest
 
 from echannel_ray.errors import NotSerialisable
-from echannel_ray.records.arrow import arrow_schema
+from echannel_ray.records.arrow import arrow_schema, batch_block, batch_format
 from echannel_ray.records.arrow_types import schema_of_record
 from echannel_ray.records.reader import Reader
 from echannel_ray.records.sources import part_of_block
-from echannel_ray.records.writer import batch_block, batch_format
 from echannel_ray.schemas.column_types import record_of_arrow
 
 

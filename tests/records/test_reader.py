@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 
 from echannel_ray.errors import NotSerialisable
 from echannel_ray.formats.packs import Undecodable
+from echannel_ray.records.arrow import batch_block, batch_format
 from echannel_ray.records.generic import Record
+from echannel_ray.records.layouts import format_of_dtype
 from echannel_ray.records.reader import Reader
-from echannel_ray.records.writer import array_format, batch_block, batch_format, block_of, format_of, writer_of
+from echannel_ray.records.writer import Writer, block_of, format_of
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.declarations import schema_of
 from tests.records.everything import EVERYTHING, Everything, Side
@@ -35,11 +37,11 @@ VALUES = Values(
 def received(event_type, event, reader):
     """The one event of what a producer sends of this."""
     if isinstance(event, np.ndarray):
-        (got,) = reader.rows(array_format(event.dtype, schema_of(event.dtype)), block_of(event), len(event))
+        (got,) = reader.rows(format_of_dtype(event.dtype, schema_of(event.dtype)), block_of(event), len(event))
     elif isinstance(event, pa.RecordBatch):
         (got,) = reader.rows(batch_format(event.schema, schema_of(event.schema)), batch_block(event), event.num_rows)
     else:
-        write = writer_of(event_type, schema_of(event_type))
+        write = Writer(event_type, schema_of(event_type))
         (got,) = reader.events(write.format, [write(event)])
     if isinstance(got, Undecodable):
         raise got.error
@@ -76,11 +78,11 @@ def test_all_that_annotations_can_say_arrives_as_it_was():
 
 def test_a_generic_record_of_it_can_be_published_again():
     record = schema_of(Everything)
-    write = writer_of(Everything, record)
+    write = Writer(Everything, record)
     (generic,) = Reader(None, record).events(write.format, [write(EVERYTHING)])
     assert generic.maybe.x == generic["maybe"]["x"] == 1.0
     assert generic.side == "s"
-    again = writer_of(None, record)
+    again = Writer(None, record)
     assert Reader(Everything, record).events(again.format, [again(generic)]) == [EVERYTHING]
     assert Reader(Everything, record).of_mapping(generic) == EVERYTHING
 
@@ -150,7 +152,7 @@ CLASSES = [Plain, Slotted, Model, Frozen, NoGc]
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_missing_fields_get_their_defaults_each_time_anew(cls):
-    write = writer_of(Less, schema_of(Less))
+    write = Writer(Less, schema_of(Less))
     first, second = Reader(cls, schema_of(cls)).events(write.format, [write(Less(1)), write(Less(2))])
     assert (first.a, first.b, first.c) == (1, [], 7)
     assert first.b is not second.b
@@ -159,7 +161,7 @@ def test_missing_fields_get_their_defaults_each_time_anew(cls):
 @pytest.mark.parametrize("cls", CLASSES)
 def test_nothing_of_the_class_runs_when_an_event_arrives(cls):
     event = cls(a=1, b=[2])
-    write = writer_of(cls, schema_of(cls))
+    write = Writer(cls, schema_of(cls))
     data = write(event)
     ran.clear()
     (got,) = Reader(cls, schema_of(cls)).events(write.format, [data])
@@ -182,7 +184,7 @@ def test_fields_that_nobody_asked_for_are_ignored(cls):
 
 
 def test_generic_records_get_the_defaults_that_are_written_down():
-    write = writer_of(Less, schema_of(Less))
+    write = Writer(Less, schema_of(Less))
     (got,) = Reader(None, schema_of(Plain)).events(write.format, [write(Less(1))])
     assert got == {"a": 1, "b": [], "c": 7}
 
@@ -225,7 +227,7 @@ def test_nanoseconds_are_kept_for_those_without_a_class():
     array = np.array([(5, 7)], [("at", "M8[ns]"), ("took", "m8[ns]")])
     got = received(None, array, Reader(None, schema_of(array.dtype)))
     assert (got.at, got.took) == (np.datetime64(5, "ns"), np.timedelta64(7, "ns"))
-    back = writer_of(None, schema_of(array.dtype))(got)
+    back = Writer(None, schema_of(array.dtype))(got)
     assert back == array.tobytes()
 
 
@@ -287,7 +289,7 @@ def test_random_records_arrive_as_they_were(data):
     event = cls(*(data.draw(values) for _, values in fields))
     assert sent_to(cls, event) == event
     record = schema_of(cls)
-    write = writer_of(cls, record)
+    write = Writer(cls, record)
     (generic,) = Reader(None, record).events(write.format, [write(event)])
     assert Reader(cls, record).of_mapping(generic) == event
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from echannel_ray.formats.packs import Undecodable
 from echannel_ray.records.reader import Reader
-from echannel_ray.records.writer import block_of, format_of, writer_of
+from echannel_ray.records.writer import Writer, block_of, format_of
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.declarations import schema_of
 from tests.records.everything import EVERYTHING, Everything, Side
@@ -35,7 +35,7 @@ def _cut(data):
 @pytest.mark.parametrize("event", [EVERYTHING, Plain(1, [1, 2])], ids=["everything", "plain"])
 def test_what_is_cut_off_is_no_event(event):
     cls = type(event)
-    write = writer_of(cls, schema_of(cls))
+    write = Writer(cls, schema_of(cls))
     data = write(event)
     for payload in [*_cut(data), data + b"\0"]:
         (got,) = Reader(cls, schema_of(cls)).events(write.format, [payload])
@@ -51,7 +51,7 @@ def test_what_is_cut_off_is_no_event(event):
     ],
 )  # fmt: skip
 def test_other_bytes_are_no_event(payload):
-    good = writer_of(Plain, schema_of(Plain))(Plain(1))
+    good = Writer(Plain, schema_of(Plain))(Plain(1))
     got = Reader(Plain, schema_of(Plain)).events(format_of(Plain), [good, payload, good])
     assert [type(each) for each in got] == [Plain, Undecodable, Plain]
     assert got[1].payload == payload

@@ -15,7 +15,8 @@ import pytest
 
 from echannel_ray.errors import NotSerialisable
 from echannel_ray.records.generic import Record
-from echannel_ray.records.writer import block_of, format_of, validator_of, writer_of
+from echannel_ray.records.validators import validator_of
+from echannel_ray.records.writer import Writer, block_of, format_of
 from echannel_ray.schemas import schema
 from echannel_ray.schemas.declarations import schema_of
 
@@ -59,30 +60,30 @@ TRADE = Trade(1.5, 2, Point(3.0, 4.0), Side.SELL)
 
 
 def test_fixed_records_are_laid_out_as_c_does():
-    write = writer_of(Trade, schema_of(Trade))
+    write = Writer(Trade, schema_of(Trade))
     assert write.format.encoding == schema.LAYOUT
     assert write(TRADE) == struct.pack("=dqddq?7x", 1.5, 2, 3.0, 4.0, 2, True)
 
 
 def test_others_are_the_values_in_order():
-    write = writer_of(Quote, schema_of(Quote))
+    write = Writer(Quote, schema_of(Quote))
     assert write.format.encoding == schema.MSGPACK
     event = Quote("x", [TRADE], either=Point(0.0, 1.0))
     assert msgspec.msgpack.decode(write(event))[:4] == ["x", [[1.5, 2, [3.0, 4.0], 2, True]], {}, [1, [0.0, 1.0]]]
 
 
 def test_mappings_are_written_as_events_of_the_class_are():
-    write, generic = writer_of(Trade, schema_of(Trade)), writer_of(None, schema_of(Trade))
+    write, generic = Writer(Trade, schema_of(Trade)), Writer(None, schema_of(Trade))
     fields = {"side": 2, "size": 2, "price": 1.5, "where": {"y": 4.0, "x": 3.0}}
     assert generic.format == write.format
     assert generic(fields) == generic({**fields, "is_open": True}) == generic(Record(fields)) == write(TRADE)
 
 
 def test_nearly_right_values_are_taken():
-    write = writer_of(Trade, schema_of(Trade))
+    write = Writer(Trade, schema_of(Trade))
     nearly = Trade(np.float32(1.5), np.int64(2), Point(3, np.float64(4)), 2, np.bool_(True))  # type: ignore[arg-type]
     assert write(nearly) == write(TRADE)
-    quote = writer_of(Quote, schema_of(Quote))
+    quote = Writer(Quote, schema_of(Quote))
 
     class Name(str):
         __slots__ = ()
@@ -96,7 +97,7 @@ class Loose(pydantic.BaseModel):
 
 
 def test_a_model_may_have_values_in_the_place_of_members():
-    write = writer_of(Loose, schema_of(Loose))
+    write = Writer(Loose, schema_of(Loose))
     assert write(Loose(side=Side.SELL)) == struct.pack("=q", 2)
 
 
@@ -147,7 +148,7 @@ def test_a_value_of_any_record_that_does_not_fit_is_named(changes, path, needed)
 
 def _check_refused(event, path, needed):
     with pytest.raises(NotSerialisable) as caught:
-        writer_of(type(event), schema_of(type(event)))(event)
+        Writer(type(event), schema_of(type(event)))(event)
     assert caught.value.path.startswith(path)
     assert path in str(caught.value)
     assert needed in str(caught.value)
@@ -166,14 +167,14 @@ def _check_refused(event, path, needed):
 )
 def test_a_mapping_has_the_fields_of_the_record(event, path, needed):
     with pytest.raises(NotSerialisable) as caught:
-        writer_of(None, schema_of(Point))(event)
+        Writer(None, schema_of(Point))(event)
     assert caught.value.path == path
     assert needed in str(caught.value)
 
 
 def test_an_event_of_another_class_is_refused():
     with pytest.raises(NotSerialisable, match="has to be a Point, and is 3"):
-        writer_of(Point, schema_of(Point))(3)
+        Writer(Point, schema_of(Point))(3)
 
 
 @pytest.mark.parametrize("texts", [["abcd", "", ""], ["", "", "é" * 4]])
@@ -184,7 +185,7 @@ def test_places_of_fixed_size_are_kept(texts):
         second: Annotated[list[float], np.dtype(("f8", (1,)))]
         text: Annotated[str, np.dtype("U3")] = ""
 
-    write = writer_of(Fixed, _schema(Fixed))
+    write = Writer(Fixed, _schema(Fixed))
     assert write(Fixed([1.0, 2.0], [3.0], "ab")) == struct.pack("=3d", 1, 2, 3) + "ab\0".encode("utf-32-le")[
         :12
     ] + bytes(4)
@@ -208,7 +209,7 @@ def _schema(cls):
 
 def test_times_have_the_unit_and_zone_of_their_field():
     dtype = np.dtype([("at", "M8[s]"), ("took", "m8[ms]")])
-    write = writer_of(None, schema_of(dtype))
+    write = Writer(None, schema_of(dtype))
     array = np.array([("2024-01-02T03:04:05", 1500)], dtype)
     good = {"at": datetime(2024, 1, 2, 3, 4, 5), "took": timedelta(seconds=1.5)}
     assert write(good) == write(array[0]) == array.tobytes()
@@ -235,7 +236,7 @@ def test_a_block_is_the_array_itself():
 
 
 def test_the_format_of_a_type_is_that_of_its_events():
-    assert format_of(Trade) == writer_of(Trade, schema_of(Trade)).format
+    assert format_of(Trade) == Writer(Trade, schema_of(Trade)).format
     dtype = np.dtype([("a", ">f4")])
     assert format_of(dtype).layout.fields[0].code == ">f4"
 
