@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from echannel_ray.endpoint.offload import meanwhile
 from echannel_ray.errors import ChannelDeleted
 
 if TYPE_CHECKING:
@@ -34,25 +34,14 @@ def watch(channel: EventChannel, console: Console | None = None) -> Iterator[Non
     columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[said]}"), TimeElapsedColumn())
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(channel.name, total=None, said="")
-        done = threading.Event()
         began = time.monotonic()
 
         def show() -> None:
             with contextlib.suppress(ChannelDeleted):
                 _show(bar, task, channel.stats(), time.monotonic() - began)
 
-        def run() -> None:
-            while not done.wait(_EVERY_SECONDS):
-                show()
-
-        thread = threading.Thread(target=run, name="echannel-watch", daemon=True)
-        thread.start()
-        try:
+        with meanwhile(_EVERY_SECONDS, show):
             yield
-        finally:
-            done.set()
-            thread.join()
-            show()
 
 
 def _show(bar: Progress, task: TaskID, stats: ChannelStats, seconds: float) -> None:

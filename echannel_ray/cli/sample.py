@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import echannel_ray as ec
+from echannel_ray.endpoint.offload import meanwhile
 from echannel_ray.modulators.sampling import AtMostRate
 from echannel_ray.modulators.shared import Rate
 
@@ -33,23 +32,9 @@ class Sample:
             self._share.per_second = share
             self._share.publish()
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watched(self) -> AbstractContextManager[None]:
         """Look each second while what is within runs, and at its end."""
-        done = threading.Event()
-
-        def run() -> None:
-            while not done.wait(_LOOK_SECONDS):
-                self._try_to_look()
-
-        thread = threading.Thread(target=run, name="echannel-sample", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
-            self._try_to_look()
+        return meanwhile(_LOOK_SECONDS, self._try_to_look)
 
     def _try_to_look(self) -> None:
         # What was deleted, the reader is told; a part that is being restarted answers the next time.

@@ -96,7 +96,7 @@ def consume(
     inbox.add_version(0, eager_handler.demodulator)
     reader = None
     if retains(definition) and not parent and eager_handler.shipment is None:
-        reader = inbox.supply = LogReader(endpoint, inbox, start or "new", skips_missing)
+        reader = inbox.supply = LogReader(endpoint, inbox, start or "new")
     consumption = Consumption(endpoint, inbox, parent, eager_handler)
     endpoint.open_inbox(inbox)
     try:

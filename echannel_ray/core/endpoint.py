@@ -594,15 +594,6 @@ class EndpointCore:
             or any(credit.is_awaited(stream) for stream in self.sender.streams.values())
         )
 
-    def next_wake(self, now: float) -> float:
-        """When `tick` and `flush_due` have something to do next, if nothing else happens before; `NEVER` where not."""
-        wake = min((gather.due_at for gather in self.sender.gathers.values() if gather), default=NEVER)
-        if any(flow.unacked_bytes for flow in self.receiver.flows.values()):
-            wake = min(wake, self._due_acks)
-        if self.is_waiting or self.sender.has_ended_flows(self.deliveries.awaited_endpoints()):
-            wake = min(wake, max(self._due_look, now))
-        return wake
-
     def validate(self) -> None:
         """Raise AssertionError where the state contradicts itself."""
         self.sender.validate()

@@ -266,10 +266,6 @@ class Sender:
         self.new_flows = [flow for flow in self.new_flows if flow not in unknown]
         return [flow for flow in ended if flow not in unknown]
 
-    def has_ended_flows(self, awaited: Collection[int] = ()) -> bool:
-        """Whether `ended_flows` has something to do."""
-        return any(self._has_ended(flow, awaited) for flow in self.flows.values())
-
     def _has_ended(self, flow: FlowSender, awaited: Collection[int]) -> bool:
         if flow.streams or flow.kept or self.gathers[flow.number] or self.is_last_flow_used(flow):
             return False

@@ -8,7 +8,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
-from echannel_ray.core.flows import FlowSender
 from echannel_ray.core.frames import Buffer
 from echannel_ray.core.streams import Route, SenderStream
 
@@ -25,15 +24,10 @@ class LinkWriter:
         self._endpoint = endpoint
         self._core = endpoint.core
         self._outbox = endpoint.core.out
+        self.put = self._outbox.append  # a frame to be written
         self._write_seconds = 0.0  # that the last write took for each pack
 
     # ---- packs ----
-
-    def flush(self, flow: FlowSender) -> None:
-        """Send what the flow has gathered."""
-        began = time.monotonic()
-        self._core.flush(flow, began)
-        self.sent(began)
 
     def see_off(self, stream: SenderStream, route: Route) -> bool:
         """Something was gathered: the pack leaves now, or when its time has come. Whether it has left."""
@@ -60,10 +54,6 @@ class LinkWriter:
             self._endpoint.carry_out()
 
     # ---- the link ----
-
-    def put(self, frame: Buffer) -> None:
-        """Queue a frame to be written."""
-        self._outbox.append(frame)
 
     def write(self) -> None:
         """Write what there is, unless another thread is at it: that one takes ours too. Without the endpoint's lock."""

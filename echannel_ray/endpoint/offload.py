@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -45,6 +46,25 @@ def _start(target: Callable[[], Any]) -> None:
 def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
     if not future.cancelled():
         future.set_exception(error)
+
+
+@contextmanager
+def meanwhile(seconds: float, call: Callable[[], object]) -> Iterator[None]:
+    """Have this called each so many seconds while what is within runs, by a thread, and once more at its end."""
+    done = threading.Event()
+
+    def run() -> None:
+        while not done.wait(seconds):
+            call()
+
+    thread = threading.Thread(target=run, name="echannel-meanwhile", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        call()
 
 
 def wake(future: asyncio.Future[None]) -> None:

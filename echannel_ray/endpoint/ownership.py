@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, TypeVar
 
 from typing_extensions import override
@@ -18,9 +17,7 @@ class OwnedByProcess:
     def __enter__(self: T) -> T:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @override

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -81,8 +80,3 @@ def token_from(variables: Mapping[str, str]) -> str | None:
             "`python -c 'import secrets; print(secrets.token_urlsafe())'` makes them"
         )
     return token
-
-
-def new_token() -> str:
-    """A token that nobody guesses."""
-    return secrets.token_urlsafe(32)

@@ -15,7 +15,8 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from echannel_ray.errors import EChannelError
-from echannel_ray.page.access import Access, new_token, token_from
+from echannel_ray.gateway.identity import new_token
+from echannel_ray.page.access import Access, token_from
 from echannel_ray.page.certificate import PageCertificate
 from echannel_ray.page.telescope import Telescope
 from echannel_ray.page.web_server import Page

@@ -48,7 +48,7 @@ class ConsumerSink(Sink):
         delegate: Callable[[str], Any] | None = None,
     ) -> None:
         super().__init__(publisher)
-        self.hosts_modulators = True
+        self.hosts_modulators = True  # which are made ready before a membership takes effect
         self.admission = admission or Admission()
         self.outlet: Outlet = Outlet(self.endpoint, self.stream, publisher.name, self.encode)
         self.branches: Branches = Branches(self)

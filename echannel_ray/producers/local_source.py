@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray.core.arrivals import AS_GIVEN, Arrival, Reports, Source
@@ -19,18 +20,16 @@ if TYPE_CHECKING:
 NOTHING: Any = object()  # where there is no object, only its bytes
 
 
+@dataclass(slots=True, eq=False)
 class LocalSource:
     """What one producer publishes for one inbox of its process. The inbox's window counts events here, not bytes.
 
     Its methods are called under the endpoint's lock, but for those of `Source`.
     """
 
-    __slots__ = ("inbox", "producer", "version")
-
-    def __init__(self, producer: str, inbox: Inbox, version: int) -> None:
-        self.producer = producer
-        self.inbox = inbox
-        self.version = version  # of the handler that gets what comes now
+    producer: str
+    inbox: Inbox
+    version: int  # of the handler that gets what comes now
 
     @property
     def is_full(self) -> bool:

@@ -258,11 +258,6 @@ class Publisher:
     # ---- who consumes ----
 
     @property
-    def hosts_modulators(self) -> bool:
-        """Whether they are made ready before a membership takes effect."""
-        return self.sink.hosts_modulators
-
-    @property
     def is_registered(self) -> bool:
         """Whether it is in the channel's books, which its manager keeps."""
         return self.origin is None or self.origin.log is not None
@@ -286,11 +281,6 @@ class Publisher:
 
     # ---- what it tells ----
 
-    @property
-    def is_blocked(self) -> bool:
-        """Whether a `publish` waits for room now."""
-        return self.room.waiting > 0
-
     def _published(self) -> dict[str, Any]:
         return {**self.sink.counters(), "blocked_milliseconds": self.room.blocked_milliseconds}
 
@@ -304,7 +294,7 @@ class Publisher:
 
     def gauges(self) -> dict[str, Any]:
         """What is so now; under the lock, behind `counters`."""
-        return {**self.sink.gauges(), "blocked_producers": int(self.is_blocked)}
+        return {**self.sink.gauges(), "blocked_producers": int(self.room.waiting > 0)}
 
     def ends(self) -> dict[str, int]:
         """How far what consumers get goes, see `lags`; under the lock, behind `counters`."""

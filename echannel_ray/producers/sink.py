@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 class Sink:
     """One per producer, which asks it for all that depends on where its events go."""
 
-    hosts_modulators = False
     is_halted = False  # while consumers go over to other modulators
     branches: Iterable[Branch] = ()  # the modulators that work here
 

@@ -71,11 +71,10 @@ class LogReader(Supply):
 
     reads_logs = True
 
-    def __init__(self, endpoint: ProcessEndpoint, inbox: Inbox, start: str | Position, skips_missing: bool) -> None:
+    def __init__(self, endpoint: ProcessEndpoint, inbox: Inbox, start: str | Position) -> None:
         self._endpoint = endpoint
         super().__init__(inbox)
         self._start = start
-        self._skips_missing = skips_missing
         # Taken around the endpoint's, never within it.
         self._lock = threading.RLock()
         self._joined_all = threading.Condition(self._lock)
@@ -187,7 +186,7 @@ class LogReader(Supply):
         if stop is not None:
             self._inbox.counters.dropped += stop - first
             self._inbox.missing += stop - first
-        if self._skips_missing:
+        if self._inbox.skips_missing:
             return
         what = f"events {first} to {stop - 1}" if stop is not None else f"what came from event {first} on"
         why = why if stop is not None else "it was lost with its node or process"

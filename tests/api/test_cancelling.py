@@ -25,7 +25,7 @@ async def test_apublish_waits_without_holding_up_the_loop(channel):
     await asyncio.to_thread(fill, producer)
     waiting = asyncio.create_task(producer.apublish("last"))
     ticks = 0
-    while not producer._publisher.is_blocked:
+    while not producer._publisher.room.waiting:
         await asyncio.sleep(0)
         ticks += 1
     assert not waiting.done()
@@ -46,7 +46,7 @@ async def test_an_apublish_that_is_cancelled_publishes_nothing(channel):
         await asyncio.wait_for(producer.apublish("never"), 0.05)
     with pytest.raises(TimeoutError):
         await producer.apublish("never", timeout=0.05)
-    assert not producer._publisher.is_blocked
+    assert not producer._publisher.room.waiting
     valve.opened.set()
     await producer.apublish("last")
     await asyncio.to_thread(valve.inbox.wait, WINDOW_EVENTS + 1)

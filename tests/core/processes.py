@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableSequence
 from itertools import islice
 
-from echannel_ray.core import frames, windows
+from echannel_ray.core import endpoint, frames, windows
 from echannel_ray.core.deliveries import Answered
 from echannel_ray.core.drain_point import DrainPoint
 from echannel_ray.core.endpoint import EndpointCore
@@ -87,7 +87,7 @@ class Process:
         self._is_performing = False
         if self.link is not None:
             write(self.link, core.out)
-        self._wake_at(core.next_wake(self.network.now))
+        self._wake_at(next_wake(core, self.network.now))
 
     def _carry_out(self, instruction: object) -> None:
         if isinstance(instruction, Answered):
@@ -356,3 +356,14 @@ def write(link: End, out: MutableSequence[frames.Buffer]) -> None:
     for _, _, start, stop in framer.frames(data, len(data)):
         link.send(data[start - frames.HEADER_BYTES : stop])
     assert not framer.rest, "what is written ends in the middle of a frame"
+
+
+def next_wake(core: EndpointCore, now: float) -> float:
+    """When `tick` and `flush_due` have something to do next, if nothing else happens before; `NEVER` where not."""
+    wake = min((gather.due_at for gather in core.sender.gathers.values() if gather), default=endpoint.NEVER)
+    if any(flow.unacked_bytes for flow in core.receiver.flows.values()):
+        wake = min(wake, core._due_acks)
+    awaited = core.deliveries.awaited_endpoints()
+    if core.is_waiting or any(core.sender._has_ended(flow, awaited) for flow in core.sender.flows.values()):
+        wake = min(wake, max(core._due_look, now))
+    return wake

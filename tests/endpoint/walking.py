@@ -191,7 +191,7 @@ class LoggedLine(Processes):
         requests.ask = lambda *about: address
         self.publisher.sink.begin(Membership("c", 1, 1, (), False, 1))
         inbox = self.inbox(consuming)
-        reader = inbox.supply = LogReader(consuming, inbox, "new", False)
+        reader = inbox.supply = LogReader(consuming, inbox, "new")
         reader.begin(Membership("c", 1, 1, (), False, 1), None)
         reader.logs_are([address])
         self.work(consuming)

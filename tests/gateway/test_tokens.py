@@ -141,3 +141,8 @@ def test_a_successor_has_room_for_its_own_among_all_that_there_may_be(kept, toke
     successor.admit(last)
     with pytest.raises(errors.EChannelError, match=f"{MAX_TOKENS} tokens"):
         granted(successor)
+
+
+def test_each_is_another():
+    assert len(new_token()) >= 32
+    assert new_token() != new_token()

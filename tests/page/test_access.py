@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from echannel_ray.errors import NotAuthorised
-from echannel_ray.page.access import COOKIE_SECONDS, Access, is_from_elsewhere, new_token, token_from
+from echannel_ray.page.access import COOKIE_SECONDS, Access, is_from_elsewhere, token_from
 
 TOKEN = "a token that nobody guesses"
 
@@ -85,8 +85,3 @@ def test_tokens_that_are_no_good(tmp_path):
         token_from({"ECHANNEL_PAGE_TOKEN": ""})
     with pytest.raises(NotAuthorised, match="can't be read"):
         token_from({"ECHANNEL_PAGE_TOKEN_FILE": str(tmp_path / "none")})
-
-
-def test_each_server_makes_another():
-    assert len(new_token()) >= 32
-    assert new_token() != new_token()
