@@ -168,9 +168,10 @@ class PendingDelivery(Waiter):
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait until every consumer's handler has returned; `DeliveryFailed` where one raised or died."""
+        deadline = deadline_of(timeout)  # which raises where it is none
         if not self.done:
             self._refuse_to_wait_for_itself()
-            if not self._endpoint.crew.wait(self, deadline_of(timeout)):
+            if not self._endpoint.crew.wait(self, deadline):
                 raise TimeoutError(
                     f"{len(self.awaited.waiting) + self._local} consumers have not answered within {timeout} s"
                 )
