@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableSequence
 from itertools import islice
 
-from echannel_ray.core import endpoint, frames, windows
+from echannel_ray.core import frames, windows
 from echannel_ray.core.deliveries import Answered
 from echannel_ray.core.drain_point import DrainPoint
 from echannel_ray.core.endpoint import EndpointCore
@@ -30,6 +30,7 @@ TICK_SECONDS = 0.002
 CHUNK_BYTES = 24
 FLOW_WINDOW_BYTES = 400
 TOKEN = 7
+_WRITTEN = Framer()
 
 
 class Process:
@@ -77,26 +78,33 @@ class Process:
         self._is_performing = True
         is_new = True
         while is_new or core.instructions:
-            while core.instructions:
-                self._carry_out(core.instructions.popleft())
+            self._carry_out()
             for published in [*self.published.values()]:
                 if published.closing or published.drains:
                     self._finish_what_can_be(published)
             is_new = False
-        core.left(self.network.now, 20e-6, 20e-6)
+        if core.departed:
+            core.left(self.network.now, 20e-6, 20e-6)
         self._is_performing = False
         if self.link is not None:
             write(self.link, core.out)
-        self._wake_at(next_wake(core, self.network.now))
+        self._plan()
 
-    def _carry_out(self, instruction: object) -> None:
-        if isinstance(instruction, Answered):
-            for published in self.published.values():
-                awaited = [each for each in published.delivered.values() if each.number == instruction.delivery]
-                for each in awaited:
-                    published.answers.setdefault(each.number, []).append(instruction)
-        for published in [*self.published.values()]:
-            self.pump(published)
+    def _carry_out(self) -> None:
+        while self.core.instructions:
+            while self.core.instructions:
+                instruction = self.core.instructions.popleft()
+                if isinstance(instruction, Answered):
+                    self._note_answer(instruction)
+            for published in [*self.published.values()]:
+                if published.pending:
+                    self.pump(published)
+
+    def _note_answer(self, answered: Answered) -> None:
+        for published in self.published.values():
+            awaited = [each for each in published.delivered.values() if each.number == answered.delivery]
+            for each in awaited:
+                published.answers.setdefault(each.number, []).append(answered)
 
     # ---- publishing ----
 
@@ -288,12 +296,28 @@ class Process:
 
     # ---- time ----
 
-    def _wake_at(self, when: float) -> None:
-        """Look again then; not more often than the ticker of a process does."""
-        when = max(when, self.network.now + TICK_SECONDS)
-        if when < self._wakes_at:
-            self._wakes_at = when
-            self.network.at(when, self._tick, when)
+    def _plan(self) -> None:
+        """Have `_tick` called when it has something to do next, if nothing else happens before.
+
+        The shell looks at fixed times instead, and more often: a look at which nothing is due changes nothing.
+        """
+        core, planned = self.core, self._wakes_at
+        earliest = self.network.now + TICK_SECONDS  # the ticker of a process is no faster
+        if planned <= earliest:
+            return
+        wake = min((gather.due_at for gather in core.sender.gathers.values() if gather), default=planned)
+        if core._due_acks < min(wake, planned) and any(flow.unacked_bytes for flow in core.receiver.flows.values()):
+            wake = core._due_acks
+        if core._due_look < min(wake, planned) and (core.is_waiting or self._has_ended_flows()):
+            wake = core._due_look
+        if wake < planned:
+            self._wakes_at = wake = max(wake, earliest)
+            self.network.at(wake, self._tick, wake)
+
+    def _has_ended_flows(self) -> bool:
+        sender = self.core.sender
+        awaited = self.core.deliveries.awaited_endpoints()
+        return any(sender._has_ended(flow, awaited) for flow in sender.flows.values())
 
     def _tick(self, when: float) -> None:
         if self.dead or when != self._wakes_at:
@@ -352,18 +376,6 @@ def write(link: End, out: MutableSequence[frames.Buffer]) -> None:
         return
     data = b"".join(out)
     out.clear()
-    framer = Framer()
-    for _, _, start, stop in framer.frames(data, len(data)):
+    for _, _, start, stop in _WRITTEN.frames(data, len(data)):
         link.send(data[start - frames.HEADER_BYTES : stop])
-    assert not framer.rest, "what is written ends in the middle of a frame"
-
-
-def next_wake(core: EndpointCore, now: float) -> float:
-    """When `tick` and `flush_due` have something to do next, if nothing else happens before; `NEVER` where not."""
-    wake = min((gather.due_at for gather in core.sender.gathers.values() if gather), default=endpoint.NEVER)
-    if any(flow.unacked_bytes for flow in core.receiver.flows.values()):
-        wake = min(wake, core._due_acks)
-    awaited = core.deliveries.awaited_endpoints()
-    if core.is_waiting or any(core.sender._has_ended(flow, awaited) for flow in core.sender.flows.values()):
-        wake = min(wake, max(core._due_look, now))
-    return wake
+    assert not _WRITTEN.rest, "what is written ends in the middle of a frame"
