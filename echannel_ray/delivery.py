@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from typing_extensions import override
+
 from echannel_ray.producers.pending_deliveries import PendingDelivery, Receipt
 
 
@@ -15,6 +17,10 @@ class Delivery:
 
     def __init__(self, pending: PendingDelivery) -> None:
         self._pending = pending
+
+    @override
+    def __reduce__(self) -> Any:
+        raise TypeError("a delivery belongs to its process: pass on what its result() returns")
 
     def done(self) -> bool:
         """Whether every consumer has answered."""

@@ -52,8 +52,8 @@ _ATTEMPT_SECONDS = 2.0
 # Between a definition and its second copy; meanwhile the process that made the channel has one.
 _RECORD_SECONDS = 0.01
 # A concentrator that is there for Ray and answers nothing must not keep all channels closed for good. But to go on
-# without it takes its consumers for gone: so not before `peer_timeout_seconds`, after which it answers also for
-# endpoints that it misses.
+# without it takes its consumers for gone: so not before the `PEER_TIMEOUT_SECONDS` of `peers`, after which it answers
+# also for endpoints that it misses.
 _REBUILD_SECONDS = 40.0
 _NAME_SERVER_SECONDS = 30.0
 _PAUSE_SECONDS = 1.0

@@ -74,7 +74,7 @@ _SHOWN: Final = {**dict.fromkeys(_REFUSED, "starting"), "retiring": "serving", "
 
 
 class Concentrator(NamespaceActor):
-    """The hub of its node: all endpoints of the node link to it; an actor, one per node and namespace."""
+    """The hub of its node, to which all endpoints link; an actor. Large: each call of the other parts is a method."""
 
     def __init__(self, namespace: str, ray_node_id: str, linger_seconds: float = LINGER_SECONDS) -> None:
         self.node = node_number(ray_node_id)
@@ -325,7 +325,7 @@ class Concentrator(NamespaceActor):
         return self._directory_path.socket_path(SOCKET_NAME)
 
     async def push(self, items: list[tuple[int, Push]]) -> list[Any]:
-        """What endpoints of this node answer to this: None for those that are gone, `Unconfirmed` for the late."""
+        """What endpoints of this node answer to this: None for one that is gone, `Unconfirmed` where none came yet."""
         return await asyncio.gather(*(self._push(endpoint, message) for endpoint, message in items))
 
     async def _push(self, endpoint: int, message: Push) -> Any:

@@ -69,7 +69,7 @@ class HubLink:
 
 
 class Hub:
-    """The thread of one concentrator that moves frames between its links."""
+    """The thread of one concentrator that moves frames between its links, from greeting to closing them."""
 
     def __init__(self, namespace: str, node: int, incarnation: int, relay: Relay, owner: Concentrator) -> None:
         """`owner` is told what happens, on the hub's thread."""

@@ -87,7 +87,7 @@ class NameServer(NamespaceActor):
     async def node_gone(self, node: int, waited: bool = True) -> bool:
         """Whether a node that somebody can't reach is dead indeed. If so, all managers know when this returns.
 
-        `waited`: it was silent for `peer_timeout_seconds`, so it counts as dead where it is silent to us as well.
+        `waited`: it was silent for `PEER_TIMEOUT_SECONDS`, so it counts as dead where it is silent to us as well.
         """
         await self._serving.wait()
         info = self._book.concentrator(node)

@@ -54,5 +54,5 @@ def encoder_of(
     validate: bool = False,
     output: dict[str, Any] | None = None,
 ) -> RecordEncoder | None:
-    """What makes records of such events; None: the channel is untyped. `output`: a derived channel's own type."""
+    """What makes records of events of this type; None on an untyped channel. `output`: a derived channel's own type."""
     return RecordEncoder(endpoint, definition, event_type, validate, output) if definition.type_schema else None

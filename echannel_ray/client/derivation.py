@@ -31,7 +31,7 @@ def derive(endpoint: ProcessEndpoint, definition: Definition, parent: str, shipm
 
 @contextmanager
 def derived_meanwhile(endpoint: ProcessEndpoint, definition: Definition, *shipments: Shipment) -> Iterator[str]:
-    """The key of what is derived by these one behind another, held until the end of this: then by its subscribers."""
+    """The key of what these derive, one behind another. This holds it until its end, then whoever subscribed to it."""
     key = ""
     handles: list[int] = []
     try:

@@ -139,11 +139,9 @@ class ReceiverCutovers:
             return None
         reception = self._receiver.reception(declared.endpoint, declared.number, subscription)
         # Where it has begun with this version already, it has waited then.
-        return (
-            None
-            if reception is not None and reception.handler_version >= handler_version
-            else (cutover_point[0], cutover_point[1])
-        )
+        if reception is not None and reception.handler_version >= handler_version:
+            return None
+        return cutover_point[0], cutover_point[1]
 
     def is_due(self, declared: DeclaredRoute, ends: dict[tuple[int, int], int]) -> bool:
         """Whether its subscriptions have what they wait for; `ends` is what a pack brings ahead of it."""

@@ -87,7 +87,7 @@ Instruction = Acknowledged | Credited | LargeEventLeft | EndpointGone | PathRest
 
 
 class EndpointCore:
-    """The protocol of one endpoint, without any I/O; one per process and namespace."""
+    """The protocol of one endpoint, without any I/O. Large: a method for each thing that may happen, and each frame."""
 
     def __init__(
         self,
@@ -117,9 +117,8 @@ class EndpointCore:
         self.deliveries = Deliveries(node, endpoint)
         self.out: deque[Buffer] = deque()
         self.instructions: deque[Instruction] = deque()
-        self.departed: list[
-            tuple[Gather, int, int, Policy | None]
-        ] = []  # gather, events, their bytes, what made it due
+        # Of packs that have left: the gather, the events, their bytes, what made it due.
+        self.departed: list[tuple[Gather, int, int, Policy | None]] = []
         self.packs_sent = 0
         self._encode = encode
         self._chunk_bytes = chunk_bytes

@@ -3,8 +3,8 @@
 Rules of the sender:
 
 * Packs are numbered from 1; each is kept until every node of the flow has acknowledged it.
-* No progress for `probe_seconds` while something is unacknowledged: probe the nodes that lag. The probe follows every
-  pack sent so far on the same path, so a destination that answers with less has lost what is between, and gets it
+* No progress for `FIRST_PROBE_SECONDS` while something is unacknowledged: probe the nodes that lag. The probe follows
+  every pack sent so far on the same path, so a destination that answers with less has lost what is between, and gets it
   again.
 * A destination that is gone is no longer waited for. A flow whose destinations are all gone keeps nothing.
 

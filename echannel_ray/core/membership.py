@@ -14,8 +14,8 @@ The rules:
 * What is derived from a channel is in its entry, and one membership has the consumers of all. So a `reset`, which takes
   a subscription from one to another, is one change.
 * A request for a derived channel that is not installed everywhere has two phases. The first has it installed
-  (`InstallDerived`), and its outcome is told by `install_ended`. Then the request `resumes`: it enters its consumer or
-  handle. Where a producer refuses, nothing is entered, and what nobody else uses ends.
+  (`InstallDerived`), and its outcome is told by `install_ended`. Then the request goes on (`resumed`): it enters its
+  consumer or handle. Where a producer refuses, nothing is entered, and what nobody else uses ends.
 """
 
 from __future__ import annotations

@@ -323,7 +323,7 @@ class Membership:
 
     @property
     def recency(self) -> tuple[int, int]:
-        """How new it is."""
+        """(epoch, version): of two, the one in which it is higher counts."""
         return self.epoch, self.version
 
 
@@ -427,5 +427,5 @@ class Directory:
 
     @property
     def recency(self) -> tuple[int, int]:
-        """How new it is."""
+        """(epoch, version): of two, the one in which it is higher counts."""
         return self.epoch, self.version

@@ -72,7 +72,7 @@ class DeclaredRoute(NamedTuple):
     who: list[list[Any]]
 
 
-Run = WireRoute | DeclaredRoute | None  # whom a run of a pack is for; nobody of this endpoint
+Addressees = WireRoute | DeclaredRoute | None  # of a run of a pack; None is nobody of this endpoint
 
 
 class Assembly:
@@ -95,7 +95,7 @@ class Assembly:
 
 
 class Receiver:
-    """Everything that one endpoint receives; the shell calls it under the endpoint's lock."""
+    """Everything that one endpoint receives, under the endpoint's lock. Large: its packs meet in one order of rules."""
 
     def __init__(self, node: int, endpoint: int, ack_bytes: int) -> None:
         self.node = node
@@ -168,7 +168,7 @@ class Receiver:
                 self._route_declared(flow, *entry[1:])
         routes = self.routes
         endpoint = flow.endpoint
-        runs: list[Run] = []
+        runs: list[Addressees] = []
         is_ahead = False
         for wire, first in zip(pack.streams, pack.firsts, strict=True):
             route = routes.get((endpoint, wire))
@@ -238,7 +238,7 @@ class Receiver:
         )  # fmt: skip
         return [run]
 
-    def _deliver(self, pack: Pack, runs: list[Run], size_bytes: int) -> list[Delivered]:
+    def _deliver(self, pack: Pack, runs: list[Addressees], size_bytes: int) -> list[Delivered]:
         delivered: list[Delivered] = []
         offset = 0
         events = pack.events
@@ -309,7 +309,7 @@ class Receiver:
         it.
         """
         wire, sequence, mark, kind, delivery, total, offset, token = fixed
-        route: Run = self.routes.get((flow.endpoint, wire)) or self.cutovers.waiting.get((flow.endpoint, wire))
+        route: Addressees = self.routes.get((flow.endpoint, wire)) or self.cutovers.waiting.get((flow.endpoint, wire))
         if isinstance(route, DeclaredRoute):
             is_ahead = not self.cutovers.is_due(route, {})
         else:
@@ -440,7 +440,7 @@ class Receiver:
         if not any(each.ends_at is not None for each in stream.receptions.values()):
             self._ending.discard(stream)
 
-    def _leaves_gap(self, endpoint: int, pack: Pack, runs: list[Run], ending: list[DeclaredRoute]) -> bool:
+    def _leaves_gap(self, endpoint: int, pack: Pack, runs: list[Addressees], ending: list[DeclaredRoute]) -> bool:
         """Whether a run begins behind what its subscription has by then, the earlier runs of the same pack included."""
         ends: dict[tuple[int, int], int] = {}  # (stream, subscription): what it expects next
         offset = 0
@@ -581,7 +581,7 @@ def _wire_route(
     return WireRoute(stream, receptions, handler_versions, redelivers, grouped, sole)
 
 
-def _is_delivered(pack: Pack, runs: list[Run], i: int) -> bool:
+def _is_delivered(pack: Pack, runs: list[Addressees], i: int) -> bool:
     """Whether this run ends with the pack's last event, which somebody delivers and waits for.
 
     The plain recipients of a stream and the chosen member of a group get that event in a run each.

@@ -45,7 +45,7 @@ _NO_CUTOVER_POINTS: Mapping[RecipientKey, CutoverPoint] = {}
 
 
 class Sender:
-    """Everything that one endpoint sends; the shell calls it under the endpoint's lock."""
+    """Everything that one endpoint sends, under the endpoint's lock. Large: plain recipients, groups and flows meet."""
 
     def __init__(self, node: int, endpoint: int, clock_offset_seconds: float = 0.0) -> None:
         self.node = node

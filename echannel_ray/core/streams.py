@@ -168,7 +168,7 @@ class Recipient:
 
 
 class SenderStream:
-    """What one producer puts on one channel, or on one derived channel."""
+    """What one producer puts on a channel or derived channel; its many attributes are all that `Sender` decides by."""
 
     def __init__(
         self,

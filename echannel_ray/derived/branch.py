@@ -263,7 +263,7 @@ class Branch:
         self._leave()
 
     def _leave(self) -> None:
-        """Have what was emitted leave, and be worked on."""
+        """Write what was emitted, and have the children work on it."""
         self.endpoint.outgoing.write()
         for child in self.children:
             child.advance()

@@ -65,7 +65,7 @@ class HostInProcess(Host):
         """Work on all that waits; under the mutex."""
         raise NotImplementedError
 
-    def _settle(self) -> None:
+    def _work_off(self) -> None:
         """Work on all that waits, and emit what was held back; under the mutex."""
         self._work()
 
@@ -84,7 +84,7 @@ class HostInProcess(Host):
         if not self._mutex.acquire(timeout=-1 if left is None else left):
             return False
         try:
-            self._settle()
+            self._work_off()
         finally:
             self._mutex.release()
         return True

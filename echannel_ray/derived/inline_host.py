@@ -293,7 +293,7 @@ class InlineHost(HostInProcess):
         return len(self._replica.waiting)
 
     @override
-    def _settle(self) -> None:
+    def _work_off(self) -> None:
         self._work()
         if not self._closed:
             self._call(self._replica.flush, None)

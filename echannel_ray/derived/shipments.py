@@ -170,11 +170,11 @@ def _by_value() -> Iterator[None]:
     """Have cloudpickle take the program's own modules by value. It knows of no other way than to be told for all."""
     with _lock:
         known = cloudpickle.list_registry_pickle_by_value()
-        registered = []
-        for name, module in [*sys.modules.items()]:
-            if "." not in name and _is_program(name, module) and name not in known:
-                cloudpickle.register_pickle_by_value(module)
-                registered.append(module)
+        loaded = [module for name, module in [*sys.modules.items()] if "." not in name and _is_program(name, module)]
+        # By their own names: one that is there under two is registered once.
+        registered = {each.__name__: each for each in loaded if each.__name__ not in known}.values()
+        for module in registered:
+            cloudpickle.register_pickle_by_value(module)
         try:
             yield
         finally:

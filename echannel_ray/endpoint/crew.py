@@ -121,7 +121,7 @@ def _run(runnable: Runnable) -> None:
 
 
 class Crew:
-    """The threads of one endpoint."""
+    """The threads of one endpoint. Large: who leads, works, waits and ticks is decided under one lock."""
 
     def __init__(self, name: str, link: CrewLink) -> None:
         self._name = name

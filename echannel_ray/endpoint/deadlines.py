@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 
@@ -16,7 +17,7 @@ def deadline_of(timeout_seconds: float | None) -> float | None:
         raise TypeError(message) from None
     if deadline != deadline:  # NaN, which no time is later than: the call would never give up
         raise ValueError(message)
-    return deadline
+    return deadline if timeout_seconds <= threading.TIMEOUT_MAX else None  # it is longer than anything can wait
 
 
 def seconds_left(deadline: float | None) -> float | None:

@@ -75,7 +75,7 @@ _CHANNELS_PER_REGISTRATION = 256
 
 
 class ProcessEndpoint(CrewLink):
-    """The data plane of one process in one namespace."""
+    """The data plane of one process in one namespace; large, since it has all that the parts below share."""
 
     def __init__(
         self, namespace: str, node: int, connect: Callable[[ProcessEndpoint], Connection], decoding: Decoding = ORDINARY
@@ -350,14 +350,11 @@ class ProcessEndpoint(CrewLink):
 
     @override
     def idle_seconds(self) -> float:
-        with self.lock:
-            return self._idle_seconds()
-
-    def _idle_seconds(self) -> float:
         # Never for good: a thread that found its producer armed may append after the tick that disarmed it.
-        waits = self.blocked_publishers or self.draining or self.calls.is_waiting or self.core.is_waiting
-        # What left at once woke nobody: its loss must not go unnoticed for long.
-        seconds = LOOK_SECONDS if waits else 0.1 if self.core.sender.flows else 0.5
+        with self.lock:
+            waits = self.blocked_publishers or self.draining or self.calls.is_waiting or self.core.is_waiting
+            # What left at once woke nobody: its loss must not go unnoticed for long.
+            seconds = LOOK_SECONDS if waits else 0.1 if self.core.sender.flows else 0.5
         return self.timers.shortened(seconds, time.monotonic())
 
     def _absorb(self, now: float) -> bool:

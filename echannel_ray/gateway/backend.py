@@ -338,7 +338,7 @@ class GatewayBackend:
     def subscribe(
         self, name: str, derived: DerivedChannel | None, group: str | None, start: str | None, wake: Callable[[], None]
     ) -> Feed:
-        """Consume a channel, or what is derived from it. `wake`, for any thread, says when there is some to take."""
+        """Consume a channel, or what is derived from it. `wake` is called, by any thread, when events are there."""
         return self._feeds.subscribe(self._found(name).definition, derived, group, start, wake)
 
     def derive(

@@ -236,7 +236,9 @@ def _behind(
     place: str | Position,
     group: str | None,
 ) -> AbstractContextManager[str]:
-    """The key of what is subscribed to: the program; from a place on, another of it behind its subscriber's replay."""
+    """The key of what is subscribed to: the program, or from a place on, another one of it behind a replay, which ends
+    with its subscriber.
+    """
     if derived is None:
         return nullcontext("")
     if place == "new":

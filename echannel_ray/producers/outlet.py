@@ -64,7 +64,7 @@ class Outlet:
     # ---- small events, many at a time ----
 
     def absorb(self, kind: int, taken: list[Any], size_bytes: int) -> None:
-        """Small events of one kind, which the pack takes in that is being gathered."""
+        """Add small events of one kind to the pack that is being gathered; skip them where no process gets any."""
         stream = self.stream
         if stream.closed or stream.deleted:
             return

@@ -11,7 +11,7 @@ from echannel_ray.schemas.schema import RecordType
 
 
 def rows_of(batch: Batch, record: RecordType) -> Iterable[tuple[Any, ...]]:
-    """The rows as tuples of values, as `wire.decoder_of` makes them."""
+    """The rows as tuples of values, as the decoders of records make them."""
     columns = [_values(column, field.type) for field, column in zip(record.fields, batch.columns, strict=True)]
     return zip(*columns, strict=True)
 

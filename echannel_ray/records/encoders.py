@@ -1,6 +1,6 @@
 """Values of fields as they travel: each checked against its type, with whatever is inside.
 
-The slow part of writing: what is of the usual class never gets here (`writing.py`).
+The slow part of writing: what is of the usual class never gets here (`writer.py`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from echannel_ray.retained.derived_feed import DerivedFeed
 from echannel_ray.retained.log_server import LogServer
 
 
-@dataclass
+@dataclass(eq=False)
 class HostedLog:
     """One per log that is kept here."""
 

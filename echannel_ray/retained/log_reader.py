@@ -67,7 +67,7 @@ class LogSource(NamedTuple):
 
 
 class LogReader(Supply):
-    """One per subscription of a retained channel."""
+    """The reader of one subscription of a retained channel; large, since each step of reading may fail by itself."""
 
     reads_logs = True
 

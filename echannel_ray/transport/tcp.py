@@ -24,7 +24,7 @@ MAX_HANDSHAKES = 64
 # A handshake costs about a millisecond of computing: a loop gets its turn back after so many steps.
 _MAX_STEPS = 8
 _BACKLOG = 256
-# As `peer_timeout_seconds` is by default: until then a cut link may come back, and heartbeats only suspect.
+# As `PEER_TIMEOUT_SECONDS` of concentrators: until then a cut link may come back, and heartbeats only suspect.
 _SILENCE_SECONDS = 30
 
 

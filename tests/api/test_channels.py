@@ -108,6 +108,8 @@ def test_producers_and_subscriptions_say_what_to_do_instead(near, channel):
                 dump(producer)
             with pytest.raises(TypeError, match=r"call channel.subscribe\(\)"):
                 dump(subscription)
+            with pytest.raises(TypeError, match=r"what its result\(\) returns"):
+                dump(producer.deliver("event"))
         with pytest.raises(TypeError, match="pass the channel"):
             near.run.remote(print, producer)
         with pytest.raises(TypeError, match="connect"):

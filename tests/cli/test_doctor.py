@@ -1,4 +1,4 @@
-"""`echannel doctor` without a Ray. `test_looking.py` has it on two nodes."""
+"""`echannel doctor` without a Ray. `test_inspection.py` has it on two nodes."""
 
 from __future__ import annotations
 
