@@ -53,7 +53,7 @@ class _JoinedReader:
 
 
 class LogServer:
-    """What serves one log that is kept here. Large: it has a method for each question that is asked of a log."""
+    """The log server of one log that is kept here. Large: it has a method for each question that is asked of one."""
 
     def __init__(self, channel: str, store: Store) -> None:
         self.channel = channel
