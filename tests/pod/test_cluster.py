@@ -164,9 +164,9 @@ def test_a_head_that_is_started_again_serves_anew(pods: Pods, worker: Pod):
 
     head = pods.start_head()
     head.wait_ready()
+    ray.init(pods.address, log_to_driver=False)  # before there is another node, which older versions of Ray might join
     third = pods.start_worker()
     third.wait_ready()
-    ray.init(pods.address, log_to_driver=False)
     here, other = head_and_others()
     consumer = ConsumerActor.options(**on(here)).remote(NAMESPACE)
     ray.get(consumer.subscribe.remote("plain"), timeout=120)
