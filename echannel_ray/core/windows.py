@@ -111,7 +111,6 @@ def full_groups(stream: SenderStream, size_bytes: int) -> list[str]:
 def blockers(
     stream: SenderStream,
     size_bytes: int,
-    *,
     local_is_full: bool = False,
     backlog_bytes: int = 0,
     is_excused: Callable[[Recipient], bool] = lambda recipient: False,

@@ -133,11 +133,12 @@ def hand_over(
     """
     accepted = 0
     number = delivery.number if delivery is not None else 0
-    drops = not holds_up(outlet.stream.overflow)
     for source in outlet.local:
-        if drops and source.is_full and not _drop(outlet, source, sequence):
+        inbox = source.inbox
+        is_full = inbox.local_pending >= inbox.window_events  # as the source says, without the call
+        if is_full and not holds_up(outlet.stream.overflow) and not _drop(outlet, source, sequence):
             continue
-        records = source.inbox.records
+        records = inbox.records
         kind = AS_GIVEN
         given = event
         if records is not None and (event is NOTHING or not records.is_same(event)):
@@ -149,7 +150,7 @@ def hand_over(
             given = event = decode(encoded[0], encoded[1])
         if kind == AS_GIVEN and records is not None:
             given = records.convert(given)  # what a modulator emitted
-        inbox = source.inbox  # as `offer` does, without the call
+        # As `offer` does, without the call.
         with inbox.queue_lock:
             inbox.local_pending += 1
         inbox.offer(Arrival(source, sequence, [given], 0, 0, False, number, 0, time.time(), source.version, kind))

@@ -53,13 +53,11 @@ class Outlet:
 
     def blockers(self, size: int) -> list[Blocker]:
         """Who of its consumers holds up an event of this size."""
-        return blockers(
-            self.stream,
-            size,
-            local_is_full=any(each.is_full and not each.inbox.driver.is_current_thread() for each in self.local),
-            backlog_bytes=self.backlog_bytes,
-            is_excused=self.endpoint.is_in_handler_of,
-        )
+        local_is_full = False
+        for each in self.local:
+            if each.is_full and not each.inbox.driver.is_current_thread():
+                local_is_full = True
+        return blockers(self.stream, size, local_is_full, self.backlog_bytes, self.endpoint.is_in_handler_of)
 
     # ---- small events, many at a time ----
 
@@ -88,7 +86,11 @@ class Outlet:
 
     def needs_record(self, event: Any) -> bool:
         """Whether a consumer of this process gets something else than the event itself."""
-        return any(each.inbox.records is not None and not each.inbox.records.is_same(event) for each in self.local)
+        for each in self.local:
+            records = each.inbox.records
+            if records is not None and not records.is_same(event):
+                return True
+        return False
 
     # ---- blocks of records ----
 
