@@ -15,9 +15,12 @@ PLATFORM := x86_64-manylinux_2_28
 # Published without wheels: pyspark is Python and Java alone, and needs no compiler.
 SOURCES := pyspark
 
+# Their tables of figures, goals and reasons are written from benchmarks/results.
+SHOWING_FIGURES := README.md docs/figures.md
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv check lint types imports tree wheels test soak demo bench lock clean
+.PHONY: help venv check lint types imports tree wheels test soak demo bench figures lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -69,8 +72,11 @@ demo: $(READY) ## a short tour
 	$(BIN)/python -m echannel_ray.demo
 	$(BIN)/python examples/spark_training.py --rows 300000 --if-possible
 
-bench: $(READY) ## the benchmarks, half an hour; ONLY="name name" runs some of them
-	$(BIN)/python -m echannel_ray.benchmarks --out benchmarks $(ONLY)
+bench: $(READY) ## the benchmarks, hours; ONLY="name name" runs some of them
+	$(BIN)/python -m echannel_ray.benchmarks $(ONLY) --out benchmarks --documents $(SHOWING_FIGURES)
+
+figures: $(READY) ## the pages and tables of what the benchmarks have measured, without measuring
+	$(BIN)/python -m echannel_ray.benchmarks --render --out benchmarks --documents $(SHOWING_FIGURES)
 
 lock: $(READY) ## pin again what pyproject.toml asks for, for all supported versions of Python; UPGRADE=1 takes newer ones
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --all-extras --generate-hashes \

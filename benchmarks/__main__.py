@@ -24,6 +24,17 @@ def main() -> int:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="keep RESULTS.md, and JSON and plots in `results`, in this folder"
     )
+    parser.add_argument(
+        "--documents",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="with --out: write the parts of these documents anew that show what is kept",
+    )
+    parser.add_argument(
+        "--render", action="store_true", help="measure nothing: write the page and the documents of what is kept anew"
+    )
     parser.add_argument("--seed", type=int, default=1, help="for the payloads and the order of turns")
     arguments = parser.parse_args()
     try:
@@ -33,6 +44,11 @@ def main() -> int:
     if arguments.list:
         terminal.show_list(listed())
         return 0
+    if (arguments.render or arguments.documents) and not arguments.out:
+        parser.error("--render and --documents need --out: that is where results are kept")
+    if arguments.render:
+        report.render(arguments.out, arguments.documents)
+        return 0
     from echannel_ray.benchmarks.running import run_all  # which imports Ray
 
     results = []
@@ -40,6 +56,7 @@ def main() -> int:
         results.append(result)
         if arguments.out:
             report.save(result, arguments.out)
+            report.render(arguments.out, arguments.documents)
     if arguments.json:
         arguments.json.write_text(as_json([result.as_document() for result in results]))
     terminal.show(results)

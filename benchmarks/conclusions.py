@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from echannel_ray.benchmarks.cells import CORES, goal, losses_first, outcome, quantity, ratio
 from echannel_ray.benchmarks.harness.rows import Row
-from echannel_ray.benchmarks.result import Result
+from echannel_ray.benchmarks.result import Result, revisions
 
 MAX_BEHIND = 5  # of an experiment, since one that draws lines has dozens; its table has them all
 
@@ -67,6 +68,15 @@ def _worst(rows: list[Row]) -> list[str]:
     more = len(behind) - MAX_BEHIND
     said = [loss(row) for row in behind[:MAX_BEHIND]]
     return [*said, f"and {_counted(more, 'row')} more without a goal, less far behind"] if more > 0 else said
+
+
+def of_revisions(results: Sequence[Result]) -> str:
+    """Which revision was measured; a warning, where there are several."""
+    found = revisions(results)
+    if len(found) <= 1:
+        return f"All of revision {next(iter(found), '') or 'unknown'}."
+    said = "; ".join(f"{revision or 'unknown'} ({', '.join(names)})" for revision, names in found.items())
+    return f"**These are of {len(found)} revisions, so figures of different experiments don't compare:** {said}."
 
 
 def loss(row: Row) -> str:

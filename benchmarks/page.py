@@ -7,7 +7,7 @@ from pathlib import Path
 
 from echannel_ray.benchmarks import extras
 from echannel_ray.benchmarks.cells import COLUMNS, cells, losses_first
-from echannel_ray.benchmarks.conclusions import Conclusion, conclude
+from echannel_ray.benchmarks.conclusions import Conclusion, conclude, of_revisions
 from echannel_ray.benchmarks.panels import panels
 from echannel_ray.benchmarks.result import Result
 
@@ -24,7 +24,7 @@ def markdown(results: Sequence[Result], folder: Path) -> str:
     """The page, whose plots are in the folder `results` beside it, if they could be drawn."""
     conclusions = [conclude(result) for result in results]
     common = _setting(results[0])
-    lines = ["# Results", "", INTRODUCTION, "", common, ""]
+    lines = ["# Results", "", INTRODUCTION, "", common, "", of_revisions(results), ""]
     dates = sorted({result.date for result in results if result.date})
     if len(dates) > 1:
         lines += [

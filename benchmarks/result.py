@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -43,6 +44,14 @@ class Result:
 def from_json(text: bytes) -> Result:
     """The result of a document; what follows from the rest is left to follow again."""
     return msgspec.json.decode(text, type=Result)
+
+
+def revisions(results: Iterable[Result]) -> dict[str, list[str]]:
+    """The revisions that were measured, each with its experiments; that of the most experiments first."""
+    found: dict[str, list[str]] = {}
+    for result in results:
+        found.setdefault(result.revision, []).append(result.experiment)
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
 def as_json(value: Any) -> str:

@@ -13,7 +13,7 @@ from echannel_ray.benchmarks.baselines.servers import Missing
 from echannel_ray.benchmarks.conclusions import conclude
 from echannel_ray.benchmarks.facts import Facts, facts
 from echannel_ray.benchmarks.harness.cluster import running_ray
-from echannel_ray.benchmarks.harness.rows import Figure, failure, skipped
+from echannel_ray.benchmarks.harness.rows import Figure, failure, judged, skipped
 from echannel_ray.benchmarks.harness.samples import Plan
 from echannel_ray.benchmarks.result import Result
 from echannel_ray.benchmarks.table import Experiment
@@ -40,7 +40,7 @@ def measure(experiment: Experiment, plan: Plan, here: Facts) -> Result:
     began = time.monotonic()
     paper, figures = "", tuple[Figure, ...]()
     try:
-        rows = experiment.run(plan)
+        rows = judged(experiment.run(plan), experiment.goals)
         paper, figures = experiment.paper, experiment.figures
     except Missing as why:
         rows = [skipped(experiment.name, str(why))]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from echannel_ray.benchmarks import extras
-from echannel_ray.benchmarks.harness.rows import Figure, Row
+from echannel_ray.benchmarks.harness.rows import Figure, Goal, Row
 from echannel_ray.benchmarks.harness.samples import Plan
 
 
@@ -51,6 +51,11 @@ class Experiment:
     def figures(self) -> tuple[Figure, ...]:
         """Its plots."""
         return getattr(self._module, "FIGURES", ())
+
+    @property
+    def goals(self) -> tuple[Goal, ...]:
+        """What its rows are judged by."""
+        return getattr(self._module, "GOALS", ())
 
     @property
     def paper(self) -> str:
@@ -111,6 +116,7 @@ EXPERIMENTS = {
         Experiment("across_nodes", nodes=2),
         Experiment("grid_viewer", nodes=2),
         Experiment("difference", nodes=2),
+        Experiment("recovery", nodes=3),
     )
 }
 

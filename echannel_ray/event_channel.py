@@ -17,6 +17,7 @@ from echannel_ray.client.channels import encoder_of, fields_of, open_typed, reta
 from echannel_ray.client.consumption import EagerHandler, consume, tier_of
 from echannel_ray.client.derivation import derive, derived_meanwhile, name_of_derived, replay_from
 from echannel_ray.client.production import produce
+from echannel_ray.consumers.bare_methods import bare
 from echannel_ray.consumers.coroutine_driver import CoroutineDriver
 from echannel_ray.consumers.driver import Driver
 from echannel_ray.consumers.function_driver import FunctionDriver
@@ -236,7 +237,7 @@ class EventChannel:
         with self._behind(endpoint, start, group) if is_replayed else nullcontext(self._key()) as parent:
             records = self._records(endpoint, event_type, batches)
             inbox = self._inbox(endpoint, handler, group, eager_handler.fingerprint)
-            inbox.on_error = on_error
+            inbox.on_error = None if on_error is None else bare(on_error)
             consumption = consume(
                 endpoint,
                 self._defined(),

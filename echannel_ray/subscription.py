@@ -175,6 +175,10 @@ class Subscription(OwnedByProcess):
         """What it has received, handled, failed to handle, and discarded as repeated, and what waits."""
         from echannel_ray.models import SubscriptionStats
 
+        with self._endpoint.lock:
+            self._inbox.take_in()
+            if self._inbox.is_seated:
+                self._inbox.leave_seats()  # for what waits there to be counted as pending
         counters = self._inbox.counters
         duplicates = self._endpoint.core.receiver.duplicates.get(self._inbox.number, 0)
         return SubscriptionStats(

@@ -14,6 +14,7 @@ import msgspec
 from echannel_ray.benchmarks.baselines import frames
 from echannel_ray.benchmarks.baselines.relay import accept, connect, listen
 from echannel_ray.benchmarks.harness.child import requests
+from echannel_ray.benchmarks.harness.payloads import touch
 
 encode, decode = msgspec.msgpack.encode, msgspec.msgpack.decode
 
@@ -36,6 +37,9 @@ def sink(pipe: Connection, listen_at: str | None) -> None:
             link.sendall(frames.frame(frames.LAST, encode(count)))
             count = handled = 0
         elif kind == frames.RAW:
+            count += 1
+        elif kind == frames.READ:
+            touch(body)
             count += 1
         elif kind == frames.PICKLE:
             for event in decode(body):
@@ -76,9 +80,10 @@ def _echo(
         next(arriving)
 
 
-def _large(link: Any, _: str, events: Iterable[bytes], __: int) -> None:
+def _large(link: Any, request: str, events: Iterable[bytes], _: int) -> None:
+    kind = frames.READ if request == "large, read" else frames.RAW
     for event in events:
-        frames.send_large(link, frames.RAW, event)
+        frames.send_large(link, kind, event)
 
 
 def _packs(link: Any, codec: str, events: Iterable[Any], pack: int) -> None:
@@ -115,4 +120,8 @@ def _calls(link: Any, _: str, events: Iterable[bytes], pack: int) -> None:
         send(frames.frame(frames.CALLS, encode(waiting)))
 
 
-SENDERS: dict[str, Callable[[Any, str, Iterable[Any], int], None]] = {"large": _large, "calls": _calls}
+SENDERS: dict[str, Callable[[Any, str, Iterable[Any], int], None]] = {
+    "large": _large,
+    "large, read": _large,
+    "calls": _calls,
+}

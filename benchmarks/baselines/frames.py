@@ -9,7 +9,7 @@ from collections.abc import Iterator
 HEADER = struct.Struct("<IB")  # length of the body, kind
 CHUNK_BYTES = 1 << 16  # below malloc's threshold of 128 KB, above which each `recv` maps and unmaps memory
 
-ECHO, LAST, RAW, BYTES, CALLS, PICKLE, DICT = range(7)
+ECHO, LAST, RAW, READ, BYTES, CALLS, PICKLE, DICT = range(8)
 
 
 def frame(kind: int, body: bytes) -> bytes:

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 import echannel_ray as ec
+from echannel_ray.consumers.bare_methods import bare
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -52,7 +53,8 @@ class JsonChannel:
         decode = self._records.decode
         if handler is None:
             return JsonSubscription(self._channel.subscribe(), self._records)
-        self._channel.subscribe(lambda text: handler(decode(text)))
+        handle = bare(handler)  # as a typed channel calls it
+        self._channel.subscribe(lambda text: handle(decode(text)))
         return None
 
 

@@ -1,4 +1,5 @@
-"""mpi4py with derived datatypes: two processes that send records straight to each other.
+"""mpi4py: two processes that send records straight to each other, as derived datatypes, or as doubles where they are
+nothing else.
 
 As its users do where speed counts: `Send` and `Recv` of arrays in place, and not `send` and `recv` of pickled objects.
 """

@@ -27,6 +27,12 @@ def derived(dtype: np.dtype[Any]) -> Any:
     return MPI.Datatype.Create_struct(lengths, offsets, types).Create_resized(0, dtype.itemsize).Commit()
 
 
+def doubles_of(dtype: np.dtype[Any]) -> int:
+    """How many doubles a record is, where it is nothing else, side by side; else none."""
+    fields = [dtype[name].base for name in dtype.names or ()]
+    return dtype.itemsize // 8 if all(field == np.float64 for field in fields) else 0
+
+
 def serve(pipe: Connection) -> None:
     """Transfer messages of `each` records; between transfers nobody is inside MPI, which would keep a core busy."""
     world = MPI.COMM_WORLD
@@ -34,12 +40,17 @@ def serve(pipe: Connection) -> None:
     while True:
         way, dtype, records, messages, each = pipe.recv()
         kind, array = derived(dtype), np.zeros(records, dtype)
+        doubles = doubles_of(dtype)
+        flat = array.view(np.float64) if doubles else array
         array.view(np.uint8)[:] = 1  # memory that nobody has written to is one page of zeros, which is always cached
         world.Barrier()
         began = time.perf_counter()
         for number in range(messages):
             at = number * each % records
-            place = [array[at : at + each], each, kind]
+            if doubles:  # for which MPI needs no datatype of ours, and is quicker
+                place = [flat[at * doubles : (at + each) * doubles], MPI.DOUBLE]
+            else:
+                place = [array[at : at + each], each, kind]
             if world.rank == 0:
                 world.Send(place, 1)
                 if way == "there and back":

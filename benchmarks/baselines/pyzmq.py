@@ -1,17 +1,22 @@
 """pyzmq over TCP: ROUTER and DEALERs for round trips; one way PUSH and PULL to one sink, PUB and SUBs to several.
 
+And a bare round trip between two DEALERs, over TCP or by a Unix socket: bytes go and nothing comes back, unserialised.
+
 Queues have no limit here, so that nothing is lost; pubsub.py tells what is with PUB's usual ones.
 """
 
 from __future__ import annotations
 
 import pickle
+import tempfile
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from typing import Any
+
+from typing_extensions import override
 
 from echannel_ray.benchmarks.baselines.peers import ANSWER_SECONDS, LAST, Peers, end_with, serve
 from echannel_ray.benchmarks.baselines.servers import need_package
@@ -44,6 +49,22 @@ class PubSubs(Peers):
     def __init__(self, sinks: int) -> None:
         need_package("zmq")
         super().__init__(partial(send, zmq.XPUB), partial(receive, zmq.SUB), sinks)
+
+
+class BareDealers(Peers):
+    """Round trips between one source and one sink, of bytes as they are, by "tcp" or "ipc"."""
+
+    def __init__(self, transport: str) -> None:
+        need_package("zmq")
+        self._folder = tempfile.TemporaryDirectory(prefix="dealers-")
+        super().__init__(
+            ask_barely, reply_barely, 1, LOOPBACK if transport == "tcp" else f"ipc://{self._folder.name}/ask"
+        )
+
+    @override
+    def close(self) -> None:
+        super().close()
+        self._folder.cleanup()
 
 
 def opened(context: zmq.Context[Any], kind: int) -> zmq.Socket[bytes]:
@@ -89,6 +110,39 @@ def reply(pipe: Connection, address: str, _: Iterable[int]) -> None:
         pipe.send("ready")
         while True:
             pickle.loads(socket.recv())
+            socket.send(b"")
+
+
+def ask_barely(pipe: Connection, address: str, _: int) -> None:
+    """The source of bare round trips."""
+    with zmq.Context() as context, opened(context, zmq.DEALER) as socket:
+        if address == LOOPBACK:
+            pipe.send(bound(socket))
+        else:
+            socket.bind(address)
+            pipe.send(address)
+        socket.recv()
+        pipe.send("ready")
+
+        def round_trip(events: list[Any], count: int, _: int) -> int:
+            put, receive = socket.send, socket.recv
+            for event in islice(cycle(events), count):
+                put(event)
+                receive()
+            return count
+
+        serve(pipe, {"round trip": round_trip})
+
+
+def reply_barely(pipe: Connection, address: str, _: Iterable[int]) -> None:
+    """The sink of bare round trips."""
+    end_with(pipe)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.connect(address)
+        socket.send(b"")
+        pipe.send("ready")
+        while True:
+            socket.recv()
             socket.send(b"")
 
 

@@ -15,7 +15,10 @@ PACKS = (1, 16, 64, 256, 1024)
 
 
 class BareSockets(Closing):
-    """Its processes: `nodes=1` has one relay between Unix sockets, `nodes=2` two relays with TCP between them."""
+    """Its processes: `nodes=1` has one relay between Unix sockets, `nodes=2` two relays with TCP between them.
+
+    `nodes=0` has none: the source writes to its one sink.
+    """
 
     def __init__(self, nodes: int = 1, sinks: int = 1) -> None:
         self._stack = ExitStack()
@@ -44,9 +47,9 @@ class BareSockets(Closing):
         """Seconds of an event in packs."""
         return 1 / self.packed_rate(codec, events, pack, count)
 
-    def large_rate(self, events: list[bytes], count: int) -> float:
-        """Events a second, each in a frame of its own, without any encoding."""
-        return count / float(self._source.ask(("large", events, count, 1)))
+    def large_rate(self, events: list[bytes], count: int, is_read: bool = False) -> float:
+        """Events a second, each in a frame of its own, without any encoding; the sinks may read each byte."""
+        return count / float(self._source.ask(("large, read" if is_read else "large", events, count, 1)))
 
     def close(self) -> None:
         """End the processes."""

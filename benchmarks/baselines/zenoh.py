@@ -29,7 +29,7 @@ class Zenoh(Peers):
         super().__init__(source, sink, sinks, f"tcp/127.0.0.1:{free_port()}")
 
 
-def session(listen_at: str, connect_to: str = "") -> zenoh.Session:
+def session(listen_at: str, connect_to: str = "", shared_memory: bool = False) -> zenoh.Session:
     """A peer that talks to those alone that it is told of."""
     import zenoh
 
@@ -37,6 +37,7 @@ def session(listen_at: str, connect_to: str = "") -> zenoh.Session:
     config.insert_json5("mode", '"peer"')
     config.insert_json5("scouting/multicast/enabled", "false")
     config.insert_json5("scouting/gossip/enabled", "false")
+    config.insert_json5("transport/shared_memory/enabled", "true" if shared_memory else "false")
     config.insert_json5("listen/endpoints", f'["{listen_at}"]')
     if connect_to:
         config.insert_json5("connect/endpoints", f'["{connect_to}"]')
@@ -56,8 +57,7 @@ def source(pipe: Connection, address: str, sinks: int) -> None:
             publishers[group] = peer.declare_publisher(f"events/{group}", congestion_control=blocking)
         counts = peer.declare_subscriber("counts")
         pipe.send(address)
-        while sum(1 for _ in peer.liveliness().get("sinks/*")) < sinks:
-            time.sleep(LOOK_SECONDS)
+        await_sinks(peer, sinks)
         pipe.send("ready")
 
         def round_trip(events: list[Any], count: int, sinks: int) -> int:
@@ -106,8 +106,19 @@ def sink(pipe: Connection, address: str, groups: Iterable[int]) -> None:
                 peer.declare_queryable(f"ask/{group}", answer),
             )
         ]
-        # Declarations arrive in order, so whoever sees this token knows of all that came before it.
-        kept.append(peer.liveliness().declare_token(f"sinks/{peer.zid()}"))
-        pipe.send("ready")
-        while True:
-            time.sleep(3600)
+        stay(pipe, peer, kept)
+
+
+def await_sinks(peer: zenoh.Session, sinks: int) -> None:
+    """Until so many sinks, and all that they declared, are known here."""
+    while sum(1 for _ in peer.liveliness().get("sinks/*")) < sinks:
+        time.sleep(LOOK_SECONDS)
+
+
+def stay(pipe: Connection, peer: zenoh.Session, kept: list[object]) -> None:
+    """Have it known that all is declared, and keep it until the process ends."""
+    # Declarations arrive in order, so whoever sees this token knows of all that came before it.
+    kept.append(peer.liveliness().declare_token(f"sinks/{peer.zid()}"))
+    pipe.send("ready")
+    while True:
+        time.sleep(3600)

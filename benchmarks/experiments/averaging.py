@@ -27,6 +27,7 @@ FIGURES = tuple(
         ("all processes", "Averages of grids: the CPU of all processes"),
     )
 )
+GOALS = (at_least(9000, "bytes of a grid, against those of its average", "bytes per event of .*", "their average, .*"),)
 MEASURES = {
     "CPU of the producer": "producer",
     "CPU of all processes": "all processes",
@@ -112,5 +113,4 @@ def _bytes(field: TypedField) -> Row:
         Samples("bytes", higher_is_better=True, values=whole),
         "their average, on the derived channel",
         Samples("bytes", higher_is_better=True, values=average),
-        at_least(9000),
     )

@@ -40,6 +40,14 @@ FIGURES = tuple(
     Figure(step, title, "size of a record (bytes)", "time", log_x=True, log_y=True, paper=PAPER)
     for step, title in STEPS.items()
 )
+GOALS = (
+    at_most(
+        1.3,
+        "encoding a larger record that nobody can change, against one of 100 B",
+        "encode .* nobody can change",
+        ".*",
+    ),
+)
 MAX_CALLS = 20_000  # making the bytes takes longer than decoding them
 
 
@@ -180,7 +188,6 @@ def _sending(plan: Plan) -> list[Row]:
             taken[f"frozen {size}"],
             smallest,
             first,
-            at_most(1.3),
         )
         for size in others
     ]

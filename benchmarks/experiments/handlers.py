@@ -13,12 +13,27 @@ from typing import Any
 from echannel_ray.benchmarks.harness.eager import TIERS
 from echannel_ray.benchmarks.harness.eager_field import EagerField
 from echannel_ray.benchmarks.harness.field import answer
-from echannel_ray.benchmarks.harness.rows import Figure, Goal, Row, at_most
+from echannel_ray.benchmarks.harness.rows import Figure, Row, at_most
 from echannel_ray.benchmarks.harness.samples import Plan, Samples
 
 PRODUCERS = (1, 2, 4, 8)
 CONTENTS: dict[str, Any] = {"no state": None, "100 integers": [*range(100)], "10 KB": bytes(10_000)}
-GOALS = {"installing": at_most(0.010), "replacing": at_most(0.005)}  # of 100 integers, at one producer
+JUDGED = "100 integers"  # at one producer
+WAYS = ("installing", "replacing")
+GOALS = (
+    at_most(0.010, "installing a modulator inline", f"installing a modulator with {JUDGED}, inline, median"),
+    at_most(
+        0.005, "installing a modulator in a warm sandbox", f"installing a modulator with {JUDGED}, isolated, median"
+    ),
+    at_most(
+        0.002, "replacing a modulator by `reset`, inline", f"replacing a modulator with {JUDGED}, inline .*, median"
+    ),
+    at_most(
+        0.004,
+        "replacing a modulator by `reset`, in a sandbox",
+        f"replacing a modulator with {JUDGED}, isolated .*, median",
+    ),
+)
 
 FIGURES = tuple(
     Figure(
@@ -30,7 +45,7 @@ FIGURES = tuple(
         log_y=True,
         paper="JECho, section 5",
     )
-    for how in GOALS
+    for how in WAYS
 )
 
 
@@ -50,7 +65,7 @@ def _at(plan: Plan, field: EagerField, producers: int) -> list[Row]:
         answer(each.open_admitting.remote(name))
     field.connect([calm], producers)
     cells = [(tier, content) for tier in TIERS for content in CONTENTS]
-    taken = {(how, *cell): Samples("s", higher_is_better=False) for how in GOALS for cell in cells}
+    taken = {(how, *cell): Samples("s", higher_is_better=False) for how in WAYS for cell in cells}
     delivered = {content: Samples("s", higher_is_better=False) for content in CONTENTS}
     generator = plan.random()
     for tier in TIERS:  # the first one of a process starts what sandboxes are forked from
@@ -59,7 +74,7 @@ def _at(plan: Plan, field: EagerField, producers: int) -> list[Row]:
         generator.shuffle(cells)
         for tier, content in cells:
             seconds = answer(viewer.install_seconds.remote(name, CONTENTS[content], tier, times))
-            for how, each in zip(GOALS, seconds, strict=True):
+            for how, each in zip(WAYS, seconds, strict=True):
                 taken[how, tier, content].values.append(median(each))
         for content, samples in delivered.items():
             samples.values.append(field.deliver_seconds(calm, CONTENTS[content], 100))
@@ -82,10 +97,6 @@ def _at(plan: Plan, field: EagerField, producers: int) -> list[Row]:
                 series=f"{tier}, {content}",
             )
         )
-        if goal := _goal(how, content, producers):
-            rows.append(Row(measure, "free", samples, goal=goal))
+        if content == JUDGED and producers == 1:
+            rows.append(Row(measure, "free", samples))
     return rows
-
-
-def _goal(how: str, content: str, producers: int) -> Goal | None:
-    return GOALS[how] if content == "100 integers" and producers == 1 else None

@@ -15,6 +15,10 @@ from echannel_ray.benchmarks.harness.samples import Plan, interleave, sized
 DEGREES = (1, 6, 16, 64, 256, 1024)
 ALTERNATING = [1000, 3000]
 EVENTS_EACH = 20_000  # JBora had 300,000 of each, at a hundredth of the rate
+GOALS = (
+    at_least(0.95, "adaptive packing of a load that changes, against the best degree", ".*", "the best degree, .*"),
+    at_least(0.98, "adaptive packing of a load that changes, against no packing", ".*", "no packing"),
+)
 BURST_SECONDS = 0.03  # how long the other load is there, and is away
 
 
@@ -71,8 +75,7 @@ def _against_best(plan: Plan, placement: str, what: str, variants: dict[str, Cal
             ours,
             f"the best degree, {best}",
             rates[best],
-            at_least(0.95),
             statistic="median",
         ),
-        Row(f"{what}, adaptive", placement, ours, "no packing", rates["1"], at_least(0.98), statistic="median"),
+        Row(f"{what}, adaptive", placement, ours, "no packing", rates["1"], statistic="median"),
     ]

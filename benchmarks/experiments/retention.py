@@ -7,12 +7,16 @@ from functools import partial
 from echannel_ray.benchmarks.harness import records
 from echannel_ray.benchmarks.harness.pinning import PLACEMENTS
 from echannel_ray.benchmarks.harness.retaining import RetainingField
-from echannel_ray.benchmarks.harness.rows import Row
+from echannel_ray.benchmarks.harness.rows import Row, at_least
 from echannel_ray.benchmarks.harness.samples import Measure, Plan, interleave, sized
 
 KIND = "100 bytes"
 ORDINARY = "a channel that retains nothing"
 RETAINING = {"in memory": False, "on disk": True}
+GOALS = (
+    at_least(0.6, "`publish` retained in memory, against an ordinary channel", "publish, .*, in memory", ORDINARY),
+    at_least(0.4, "`publish` retained on disk, against an ordinary channel", "publish, .*, on disk", ORDINARY),
+)
 REPLAYED_EVENTS, SHORT_REPLAYED_EVENTS = 1_000_000, 100_000
 DELIVERIES, SHORT_DELIVERIES = 500, 100
 

@@ -27,6 +27,12 @@ ALONE, TAKEN, FILES = "staged and committed", "until an actor has them", "files"
 DISCARDED, PARQUET = "a sink that discards", "Parquet, then read by an actor"
 PICKLED, COLLECTED = "foreachPartition, pickle, socket", "collect, ray.put"
 WHOLE = "driver: "
+GOALS = (
+    at_least(0.9, "Spark's sink, against one that discards", ALONE, DISCARDED),
+    at_least(4, "Spark until an actor has the rows, against pickle by `foreachPartition`", TAKEN, PICKLED),
+    at_least(10, "Spark until an actor has the rows, against `collect` and `ray.put`", TAKEN, COLLECTED),
+    at_least(1, "Spark by `transfer=files`, against Parquet", f"{TAKEN}, by files", PARQUET),
+)
 
 
 class Writes:
@@ -111,10 +117,10 @@ def run(plan: Plan) -> list[Row]:
         whole, whole_samples = best_of(samples, WHOLE)
         note = f"{rows_of(plan):,} rows of {writes.row_bytes:.0f} bytes, exactly once"
         return [
-            Row(ALONE, "free", samples[ALONE], DISCARDED, samples[DISCARDED], at_least(0.9), note),
+            Row(ALONE, "free", samples[ALONE], DISCARDED, samples[DISCARDED], note=note),
             Row(TAKEN, "free", samples[TAKEN], DISCARDED, samples[DISCARDED], note=note),
-            Row(TAKEN, "free", samples[TAKEN], PICKLED, samples[PICKLED], at_least(4), note),
-            Row(TAKEN, "free", samples[TAKEN], COLLECTED, samples[COLLECTED], at_least(10), note),
+            Row(TAKEN, "free", samples[TAKEN], PICKLED, samples[PICKLED], note=note),
+            Row(TAKEN, "free", samples[TAKEN], COLLECTED, samples[COLLECTED], note=note),
             Row(TAKEN, "free", samples[TAKEN], whole, whole_samples, note="the driver holds all rows"),
-            Row(f"{TAKEN}, by files", "free", samples[FILES], PARQUET, samples[PARQUET], at_least(1), note),
+            Row(f"{TAKEN}, by files", "free", samples[FILES], PARQUET, samples[PARQUET], note=note),
         ]

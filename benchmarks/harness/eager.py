@@ -15,6 +15,7 @@ import ray
 
 import echannel_ray as ec
 from echannel_ray.benchmarks.harness.parties import DRAIN_SECONDS, Consumer, Producer, View
+from echannel_ray.consumers.bare_methods import bare
 
 ADMISSION = ec.Admission(tiers=("ecode", "isolated", "inline"), max_seconds_per_event=0.2)
 TIERS = ("inline", "isolated")
@@ -128,7 +129,7 @@ class EagerParty(Producer, Consumer):
 
     def filter_here(self, name: str, modulator: Any) -> None:
         """Count what the modulator passes on, with the same code at this end: in the handler."""
-        modulator.emit = self.handle
+        modulator.emit = bare(self.handle)  # as a channel calls it behind the modulator
         self._eager[name] = ec.channel(name).subscribe(modulator.enqueue)
 
     def install_seconds(self, name: str, content: Any, tier: str, times: int) -> tuple[list[float], list[float]]:

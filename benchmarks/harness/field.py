@@ -69,6 +69,18 @@ class Field:
         """Seconds of an event in such a series."""
         return 1 / self.rate(kind, names, events)
 
+    def connect_reading(self, name: str) -> None:
+        """Open a channel in the producer and in the consumers, which read each byte of what comes."""
+        answer(self.producer.open.remote([name]))
+        answer([consumer.subscribe_reading.remote(name) for consumer in self.consumers])
+        self._listeners[name] = self.consumers
+
+    def is_relayed(self, name: str, event: Any, events: int) -> bool:
+        """Whether what is delivered on a channel goes by a concentrator, and not straight to the consumer."""
+        before = int(answer(self.producer.packs_relayed.remote()))
+        self.deliver_seconds(name, event, events)
+        return int(answer(self.producer.packs_relayed.remote())) - before >= events
+
     def deliver_seconds(self, name: str, event: Any, events: int) -> float:
         """Seconds of a synchronous delivery."""
         return float(answer(self.producer.deliver_seconds.remote(name, event, events)))

@@ -11,6 +11,7 @@ from typing import Any
 
 import echannel_ray as ec
 from echannel_ray.benchmarks.harness import payloads
+from echannel_ray.consumers.bare_methods import bare
 
 DRAIN_SECONDS = 60.0
 OPENING_THREADS = 16
@@ -45,6 +46,10 @@ class Party:
     def concentrators(self) -> list[int]:
         """The ids of the concentrators' processes."""
         return [part.pid for part in ec.status().concentrators]
+
+    def packs_relayed(self) -> int:
+        """How many packs the concentrators have passed on."""
+        return sum(part.packs_forwarded for part in ec.status().concentrators)
 
     def managers(self) -> list[int]:
         """The ids of the managers' processes."""
@@ -94,6 +99,17 @@ class Producer(Party):
             producer.drain(timeout=DRAIN_SECONDS)
         return began
 
+    def calling_seconds(self, kind: str, events: int, name: str) -> float:
+        """CPU seconds of each `publish` in the thread that calls it, without what `drain` waits for."""
+        contents = self._events.setdefault(kind, payloads.events_of(kind, self._seed))
+        publish = self._producers[name].publish
+        began = time.thread_time()
+        for event in islice(cycle(contents), events):
+            publish(event)
+        seconds = (time.thread_time() - began) / events
+        self._producers[name].drain(timeout=DRAIN_SECONDS)
+        return seconds
+
     def deliver_seconds(self, name: str, event: Any, events: int) -> float:
         """Seconds of `deliver` until every handler has returned."""
         deliver = self._producers[name].deliver
@@ -136,6 +152,16 @@ class Consumer(Party):
         """Count the events of these channels from now on."""
         with ThreadPoolExecutor(OPENING_THREADS) as pool:
             list(pool.map(lambda name: ec.channel(name).subscribe(self.handle), names))
+
+    def subscribe_reading(self, name: str) -> None:
+        """Count the events of a channel, reading each byte of them."""
+        count = bare(self.handle)
+
+        def handle(event: Any) -> None:
+            payloads.touch(event)
+            count(event)
+
+        ec.channel(name).subscribe(handle)
 
     def subscribe_seconds(self, names: list[str]) -> list[float]:
         """How long `subscribe` takes on each of these channels, which are there already."""

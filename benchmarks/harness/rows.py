@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from echannel_ray.benchmarks.harness.samples import Samples
@@ -14,24 +16,38 @@ MAX_SPREAD = 0.25  # what varies by more from round to round was disturbed
 
 @dataclass(frozen=True)
 class Goal:
-    """A bound: on the ratio to the baseline where a row has one, else on the figure itself."""
+    """A bound: on the ratio to the baseline where a row has one, else on the figure itself.
+
+    Declared once, in the `GOALS` of an experiment, for the rows that it names: by their measure, by their baseline, and
+    if it is for some placement only, by that; the first two are regular expressions.
+    """
 
     bound: Literal["at most", "at least"]
     limit: float
+    name: str = ""  # what the reasons of misses and the tables of goals call it
+    measure: str = ""
+    against: str = ""  # rows without a baseline
+    placement: str = ""  # any
+
+    def is_for(self, row: Row) -> bool:
+        """Whether it judges this row."""
+        if self.placement not in ("", row.placement):
+            return False
+        return bool(re.fullmatch(self.measure, row.measure) and re.fullmatch(self.against, row.against))
 
     def holds(self, figure: float) -> bool:
         """Whether a figure keeps the bound."""
         return figure <= self.limit if self.bound == "at most" else figure >= self.limit
 
 
-def at_most(limit: float) -> Goal:
+def at_most(limit: float, name: str = "", measure: str = "", against: str = "", placement: str = "") -> Goal:
     """A goal for times, sizes and their ratios."""
-    return Goal("at most", limit)
+    return Goal("at most", limit, name, measure, against, placement)
 
 
-def at_least(limit: float) -> Goal:
+def at_least(limit: float, name: str = "", measure: str = "", against: str = "", placement: str = "") -> Goal:
     """A goal for rates and their ratios."""
-    return Goal("at least", limit)
+    return Goal("at least", limit, name, measure, against, placement)
 
 
 @dataclass(frozen=True)
@@ -56,13 +72,14 @@ class Row:
     ours: Samples
     against: str = ""
     baseline: Samples | None = None
-    goal: Goal | None = None
+    goal: Goal | None = None  # that of its experiment's goals which is for it
     note: str = ""
     error: str = ""
     figure: str = ""  # the plot that it is a point of: at `x`, on our line `series` and on the baseline's
     x: float = 0.0
     series: str = "echannel_ray"
-    statistic: Literal["best", "median"] = "best"  # of the rounds; the median where something may fail now and then
+    # Of the rounds: the median where something may fail now and then, the worst where something is promised each time.
+    statistic: Literal["best", "median", "worst"] = "best"
 
     @property
     def ours_figure(self) -> float:
@@ -98,7 +115,9 @@ class Row:
 
     @property
     def doubts(self) -> list[str]:
-        """Why not to trust this figure."""
+        """Why not to trust this figure; the worst of many is no less true for being far from the others."""
+        if self.statistic == "worst":
+            return []
         sides = {"spread": self.ours, "the baseline's spread": self.baseline}
         spreads = {name: side.spread for name, side in sides.items() if side is not None and side.values}
         return [f"{name} is {spread:.0%}" for name, spread in spreads.items() if spread > MAX_SPREAD]
@@ -130,6 +149,12 @@ class Row:
 def _summary(prefix: str, samples: Samples | None) -> dict[str, float | None]:
     there = samples if samples is not None and samples.values else None
     return {f"{prefix}{name}": getattr(there, name, None) for name in ("best", "median", "spread")}
+
+
+def judged(rows: Iterable[Row], goals: Iterable[Goal]) -> list[Row]:
+    """The rows, each with the goal that is for it; the first one, where there are several."""
+    goals = tuple(goals)
+    return [replace(row, goal=next((goal for goal in goals if goal.is_for(row)), None)) for row in rows]
 
 
 def failure(measure: str, error: BaseException) -> Row:

@@ -52,9 +52,14 @@ class Samples:
         return statistics.median(self.values)
 
     @property
+    def worst(self) -> float:
+        """What no round was worse than: for what is promised each time."""
+        return min(self.values) if self.higher_is_better else max(self.values)
+
+    @property
     def spread(self) -> float:
         """The distance of the worst from the best, as a share of the best."""
-        return (max(self.values) - min(self.values)) / self.best if self.best else 0.0
+        return abs(self.worst - self.best) / self.best if self.best else 0.0
 
 
 Measure = Callable[[], float]

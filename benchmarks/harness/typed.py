@@ -16,6 +16,7 @@ from echannel_ray.benchmarks.harness.parties import DRAIN_SECONDS, Consumer, Pro
 from echannel_ray.benchmarks.harness.programs import native
 from echannel_ray.benchmarks.harness.samples import Plan
 from echannel_ray.benchmarks.harness.usage import cpu_seconds
+from echannel_ray.consumers.bare_methods import bare
 
 PAUSE_SECONDS = 0.002
 
@@ -112,8 +113,10 @@ class TypedConsumer(Consumer):
         channel = channel_of(name, event_type)
         if text is not None:
             channel = channel.derive(ec.ecode(text, output=output))
-        count = self.handle if batches is None else self.handle_batch
-        channel.subscribe(count if work is None else _after(work, count), batches=batches)
+        count: Callable[[Any], None] = self.handle if batches is None else self.handle_batch
+        if work is not None:
+            count = _after(work, count)
+        channel.subscribe(count, batches=batches)
         return str(channel.name)
 
     def handle_batch(self, batch: Any) -> None:
@@ -130,9 +133,11 @@ class TypedConsumer(Consumer):
 
 
 def _after(work: Callable[[Any], object], count: Callable[[Any], None]) -> Callable[[Any], None]:
+    counted = bare(count)  # as a channel calls it where there is no work
+
     def handle(event: Any) -> None:
         work(event)
-        count(event)
+        counted(event)
 
     return handle
 

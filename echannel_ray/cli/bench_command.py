@@ -40,6 +40,7 @@ def bench(names: Sequence[str], full: bool, out: Path | None, as_document: bool)
             results.append(result)
             if out is not None:
                 report.save(result, out)
+                report.render(out)
     if as_document:
         print(as_json([result.as_document() for result in results]), end="")
     else:

@@ -10,7 +10,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from echannel_ray.consumers.driver import HandlerDriver
+from echannel_ray.consumers.driver import HandlerDriver, Receive
 from echannel_ray.consumers.inbox import UNSAMPLED, Inbox, Item, PeriodDue
 from echannel_ray.consumers.trouble import unreadable
 from echannel_ray.core.arrivals import Arrival, Source
@@ -34,8 +34,8 @@ class CoroutineDriver(HandlerDriver[_Handler]):
         self._begun: tuple[Sequence[Any], int, int] | None = None
 
     @override
-    def add_version(self, version: int, demodulator: Any) -> None:
-        handler = self._handler if demodulator is None else _behind(demodulator, self._handler)
+    def add_version(self, version: int, receive: Receive | None) -> None:
+        handler = self._handler if receive is None else _behind(receive, self._handler)
         tracer = self.inbox.tracer
         self._handlers[version] = handler if tracer is None else tracer.coroutine(self.inbox, handler)
 
@@ -92,9 +92,11 @@ class CoroutineDriver(HandlerDriver[_Handler]):
                 except Exception as error:
                     inbox.rescue(item, error)
             with self._mutex:
-                if not inbox.queue:
+                if not inbox.queue and not inbox.handovers:
                     self._running = False
                     break
+            if not inbox.queue:
+                inbox.refill()
         inbox.emptied()
 
     async def _handle(self, item: Item) -> None:
@@ -168,9 +170,9 @@ class CoroutineDriver(HandlerDriver[_Handler]):
         return None
 
 
-def _behind(demodulator: Any, handler: _Handler) -> _Handler:
+def _behind(receive: Receive, handler: _Handler) -> _Handler:
     async def handle(event: Any) -> None:
-        for each in demodulator.receive(event) or ():
+        for each in receive(event) or ():
             await handler(each)
 
     return handle

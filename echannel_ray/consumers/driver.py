@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from typing_extensions import override
 
+from echannel_ray.consumers.bare_methods import bare
+
 if TYPE_CHECKING:
     from echannel_ray.consumers.inbox import Inbox
+
+Receive = Callable[[Any], Iterable[Any] | None]  # of a demodulator
 
 
 class Driver:
@@ -19,8 +24,8 @@ class Driver:
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
 
-    def add_version(self, version: int, demodulator: Any) -> None:
-        """Events of this version of the handler, once they come, go through this demodulator (None is none)."""
+    def add_version(self, version: int, receive: Receive | None) -> None:
+        """Events of this version of the handler, once they come, go through this method of its demodulator."""
 
     def notify(self) -> None:
         """Begin, if at rest: there is something in the queue. Under the endpoint's lock."""
@@ -34,6 +39,10 @@ class Driver:
         """Whether no event is being handled."""
         return True
 
+    def is_busy(self) -> bool:
+        """Whether it will look at the inbox, and at what refills it, before it stops."""
+        return False
+
     def is_current_thread(self) -> bool:
         """Whether the calling thread is in the subscription's handler."""
         return False
@@ -44,7 +53,7 @@ class Driver:
         return self.inbox.counters.handled
 
 
-HandlerT = TypeVar("HandlerT")
+HandlerT = TypeVar("HandlerT", bound=Callable[[Any], Any])
 
 
 class HandlerDriver(Driver, Generic[HandlerT]):
@@ -52,8 +61,8 @@ class HandlerDriver(Driver, Generic[HandlerT]):
 
     def __init__(self, handler: HandlerT, inbox: Inbox) -> None:
         super().__init__(inbox)
-        self._handler = handler
-        self._handlers = {0: handler}  # by versions, behind their demodulators
+        self._handler: HandlerT = bare(handler)  # type: ignore[assignment]  # of the same kind
+        self._handlers = {0: self._handler}  # by versions, behind their demodulators
         self._mutex = threading.Lock()  # held to begin, and to find the queue empty and end
         self._running = False
 
@@ -61,3 +70,8 @@ class HandlerDriver(Driver, Generic[HandlerT]):
     @override
     def is_at_rest(self) -> bool:
         return not self._running
+
+    @override
+    def is_busy(self) -> bool:
+        with self._mutex:
+            return self._running

@@ -11,7 +11,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from echannel_ray.consumers.driver import HandlerDriver
+from echannel_ray.consumers.driver import HandlerDriver, Receive
 from echannel_ray.consumers.inbox import UNSAMPLED, Inbox, PeriodDue
 from echannel_ray.consumers.trouble import unreadable
 from echannel_ray.core.arrivals import Arrival, Source
@@ -32,8 +32,8 @@ class FunctionDriver(HandlerDriver[Callable[[Any], Any]]):
         self._cut: list[Any] = []  # those that `close` took away from it
 
     @override
-    def add_version(self, version: int, demodulator: Any) -> None:
-        handler = self._handler if demodulator is None else _behind(demodulator, self._handler)
+    def add_version(self, version: int, receive: Receive | None) -> None:
+        handler = self._handler if receive is None else _behind(receive, self._handler)
         tracer = self.inbox.tracer
         self._handlers[version] = handler if tracer is None else tracer.function(self.inbox, handler)
 
@@ -61,7 +61,23 @@ class FunctionDriver(HandlerDriver[Callable[[Any], Any]]):
 
     @override
     def is_current_thread(self) -> bool:
-        return self._thread == threading.get_ident()
+        me = threading.get_ident()
+        return self._thread == me or self.inbox.endpoint.mixed.is_handling(self.inbox, me)
+
+    def function_for(self, version: int, kind: int) -> Callable[[Any], Any] | None:
+        """What may be called for each event of a kind by somebody else, while nothing waits here; under the endpoint's
+        lock.
+        """
+        inbox = self.inbox
+        is_free = not self._running and inbox.may_be_seated and not inbox.endpoint.peculiar_seen
+        if not is_free or inbox.records is not None or kind > 0xFF:
+            return None
+        return self._handlers.get(version)
+
+    def is_taken_by(self, thread: int) -> None:
+        """A thread is in the handler, and runs this driver when it returns; under the endpoint's lock."""
+        self._running = True
+        self._thread = thread
 
     @override
     def notify(self) -> None:
@@ -97,10 +113,12 @@ class FunctionDriver(HandlerDriver[Callable[[Any], Any]]):
                 except BaseException as error:
                     inbox.rescue(item, error)
             with self._mutex:
-                if not queue:
+                if not queue and not inbox.handovers:
                     self._thread = 0
                     self._running = False
                     break
+            if not queue:
+                inbox.refill()
         inbox.emptied()
 
     def _handle_run(self, run: Arrival[Source]) -> None:
@@ -166,9 +184,7 @@ class FunctionDriver(HandlerDriver[Callable[[Any], Any]]):
             self.inbox.tell_failure(error)
 
 
-def _behind(demodulator: Any, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    receive = demodulator.receive
-
+def _behind(receive: Receive, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def handle(event: Any) -> None:
         for each in receive(event) or ():
             handler(each)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from echannel_ray.consumers.bare_methods import bare
 from echannel_ray.consumers.driver import Driver
 from echannel_ray.consumers.message import Gap, Message
 from echannel_ray.consumers.trouble import PECULIAR, describe, error_of, undecodable
@@ -30,6 +31,7 @@ from echannel_ray.formats.events import Notice
 if TYPE_CHECKING:
     from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
     from echannel_ray.endpoint.record_codec import RecordReader
+    from echannel_ray.producers.handover import Handover
 
 logger = logging.getLogger(__name__)
 
@@ -144,9 +146,11 @@ class Inbox:
         self.queue: deque[Item] = deque()
         # Held to take from the queue, and to change what is in it; to append, the endpoint's is enough. The inner one.
         self.queue_lock = threading.Lock()
+        self.is_seated = False  # whether some of its events may be handled by the endpoint's `MixedDriver`
         self.local_pending = 0  # events of this process's producers in the queue: their window is in events
         self.window_events = WINDOW_EVENTS
         self.local_low_water = WINDOW_EVENTS // 2  # publishers that wait for room are woken here, not at each event
+        self.handovers: dict[Handover, None] = {}  # in which there may be more of them, or they are counted beforehand
         # What became of it.
         self.counters = Counters()
         self.latencies = Latencies()
@@ -168,7 +172,7 @@ class Inbox:
             period = getattr(demodulator, "period_seconds", None)
             if period is not None:
                 self._timers[version] = self.endpoint.timers.add(period, lambda: self._period_due(version))
-        self.driver.add_version(version, demodulator)
+        self.driver.add_version(version, None if demodulator is None else bare(demodulator.receive))
 
     def use_version(self, version: int) -> None:
         """Go over to a version of the handler."""
@@ -191,6 +195,8 @@ class Inbox:
 
     def offer(self, run: Arrival[Source]) -> None:
         """Put events that have arrived, or a gap in their place, into the queue."""
+        if self.is_seated:
+            self.leave_seats()
         # Counted before it can be taken: who handles it must not find that less has arrived than is handled.
         self.counters.arrived += len(run.events)
         self.queue.append(run)
@@ -200,11 +206,40 @@ class Inbox:
         """Put an error into the queue, in its place among the events."""
         self._put(Trouble(error))
 
+    def leave_seats(self) -> None:
+        """Have all its events come in runs, behind those that came by a mixture; under the endpoint's lock."""
+        self.is_seated = False
+        self.endpoint.core.receiver.stand_up_all(self.number)
+        mixed = self.endpoint.mixed
+        if mixed.is_busy:
+            mixed.give_way(self)
+        mixed.count(self)
+
     def _put(self, item: Item) -> None:
+        if self.is_seated:
+            self.leave_seats()
         self.queue.append(item)
         self._notify()
 
+    def take_in(self) -> bool:
+        """Have in the queue what producers of this process have published. Whether there was more of it."""
+        return sum(handover.absorb() for handover in [*self.handovers]) > 0
+
+    def settle(self) -> None:
+        """Have counted of this process's events only what is there."""
+        for handover in [*self.handovers]:
+            handover.room = 0
+            handover.absorb()
+
     # ---- what drivers take ----
+
+    def refill(self) -> None:
+        """Take in what producers of this process have published the short way, and have them take the other one where
+        that was nothing; the queue is empty. Without the endpoint's lock.
+        """
+        with self.endpoint.lock:
+            if not self.take_in():
+                self.settle()
 
     def pop(self) -> Item | None:
         """Take the next item of the queue, if there is one."""
@@ -222,7 +257,7 @@ class Inbox:
         What can't be read is `Undecodable` there.
         """
         kind, events, records = run.kind, run.events, self.records
-        if kind == AS_GIVEN or (records is None and kind <= 0xFF):
+        if kind == AS_GIVEN or (kind <= 0xFF and (records is None or records.takes_any)):
             return events, 1
         count = len(events)
         try:
@@ -338,7 +373,8 @@ class Inbox:
         return self.counters.received - self.driver.handled - self.counters.failed
 
     def totals(self) -> dict[str, Any]:
-        """The counters that a channel's statistics keep of a subscription that is closed."""
+        """The counters that a channel's statistics keep of a subscription that is closed; under the endpoint's lock."""
+        self.endpoint.mixed.count(self)
         totals = {
             "events_delivered": self.driver.handled,
             "events_failed": self.counters.failed,
@@ -380,10 +416,19 @@ class Inbox:
         """A waiter that is set when all that has arrived is handled."""
         waiter = Waiter()
         with self.endpoint.lock:
+            self.take_in()
+            if self.is_seated:
+                self.leave_seats()
             self._idle_waiters.append(waiter)
         # Only now: what was handled before that saw nobody wait.
         self.became_idle()
         return waiter
+
+    @property
+    def may_be_seated(self) -> bool:
+        """Whether nothing waits in it, and nobody for it."""
+        waits = self.queue or self.handovers or self._idle_waiters
+        return not (waits or self.closed or self.tracer is not None)
 
     def became_idle(self) -> None:
         """Wake who waits for an idle inbox, if what was handled was the last."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from echannel_ray.consumers.driver import Driver
+from echannel_ray.consumers.driver import Driver, Receive
 from echannel_ray.consumers.inbox import UNSAMPLED, Inbox, PeriodDue, Trouble
 from echannel_ray.consumers.message import Gap, Message
 from echannel_ray.consumers.trouble import unreadable
@@ -51,6 +51,12 @@ class PullDriver(Driver):
         self._weight = 1
         self._next = 0
         self._ready: deque[Message] = deque()  # of one event, after its demodulator, more than the first
+        self._receivers: dict[int, Receive] = {}  # the demodulators' methods, by versions
+
+    @override
+    def add_version(self, version: int, receive: Receive | None) -> None:
+        if receive is not None:
+            self._receivers[version] = receive
 
     @override
     def notify(self) -> None:
@@ -159,12 +165,12 @@ class PullDriver(Driver):
 
     def _receive(self, message: Message, version: int) -> BaseException | None:
         """Have ready what an event becomes behind its demodulator."""
-        demodulator = self.inbox.demodulators.get(version)
-        if demodulator is None:
+        receive = self._receivers.get(version)
+        if receive is None:
             self._ready.append(message)
             return None
         try:
-            self._ready.extend(replace(message, event=each) for each in demodulator.receive(message.event) or ())
+            self._ready.extend(replace(message, event=each) for each in receive(message.event) or ())
         except (Exception, SystemExit) as error:  # the user's
             return error
         return None

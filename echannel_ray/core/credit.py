@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from echannel_ray.core.arrivals import Arrival, Reports, Source
+    from echannel_ray.core.mixed_receipts import Seat
     from echannel_ray.core.receiver import ReceivedStream
     from echannel_ray.core.streams import Recipient, SenderStream
 
@@ -31,12 +32,13 @@ class Reception:
     __slots__ = (
         "credited_mark",
         "ends_at",
-        "expected",
         "final",
         "grouped",
-        "handled_mark",
         "handler_version",
+        "own_expected",
+        "own_handled",
         "producer",
+        "seat",
         "stream",
         "subscription",
         "wanted_mark",
@@ -49,19 +51,50 @@ class Reception:
         self.producer = stream.producer
         self.subscription = subscription
         self.handler_version = handler_version  # the one that gets what comes by the newest route
-        self.expected = first_sequence  # of a member of a group: behind the highest that it has seen
-        self.handled_mark = first_mark
+        self.seat: Seat | None = None  # of its numbers, while its events come by a mixture
+        # Its numbers, while nobody else holds them: see `expected`, `handled_mark`.
+        self.own_expected = first_sequence
+        self.own_handled = first_mark
         self.credited_mark = first_mark
         self.wanted_mark: int | None = None
         self.grouped = False
         self.final = False
         self.ends_at: int | None = None  # nothing comes from this number on: the stream was closed, say
 
+    def stand_up(self) -> None:
+        """Have its numbers back."""
+        if self.seat is not None:
+            self.seat.give_up(self)
+
+    @property
+    def expected(self) -> int:
+        """The next sequence number; of a member of a group: behind the highest that it has seen."""
+        if self.seat is not None:
+            self.seat.give_up(self)
+        return self.own_expected
+
+    @expected.setter
+    def expected(self, number: int) -> None:
+        self.own_expected = number
+
+    @property
+    def handled_mark(self) -> int:
+        """The mark up to which all is handled."""
+        if self.seat is not None:
+            self.seat.give_up(self)
+        return self.own_handled
+
+    @handled_mark.setter
+    def handled_mark(self, mark: int) -> None:
+        self.own_handled = mark
+
     def handled(self, mark: int) -> bool:
         """Everything up to `mark` was handled; True when that is to be reported now."""
-        if mark < self.handled_mark and not self.grouped:
-            mark = self.handled_mark  # a gap that was found out late
-        self.handled_mark = mark
+        if self.seat is not None:
+            self.seat.give_up(self)
+        if mark < self.own_handled and not self.grouped:
+            mark = self.own_handled  # a gap that was found out late
+        self.own_handled = mark
         wanted = self.wanted_mark
         if wanted is not None and mark >= wanted:
             return True

@@ -93,9 +93,7 @@ class SenderCutovers:
         """Tell recipients that this stream has sent nothing to that they have had all of the former one."""
         for recipient in route.recipients:
             if recipient.cutover_point is not None and not was_sent_to(stream, recipient):
-                route.gather.control.append(
-                    ["left", *recipient.cutover_point, recipient.endpoint, recipient.subscription]
-                )
+                route.gather.say(["left", *recipient.cutover_point, recipient.endpoint, recipient.subscription])
 
 
 def was_sent_to(stream: SenderStream, recipient: Recipient) -> bool:

@@ -16,9 +16,9 @@ The endpoint that runs in each process and the one of the simulated networks are
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from echannel_ray.core import credit, frames, large_events
 from echannel_ray.core.credit import Reception
@@ -32,6 +32,10 @@ from echannel_ray.core.packing import Policy
 from echannel_ray.core.receiver import Delivered, Receiver
 from echannel_ray.core.sender import Sender
 from echannel_ray.core.streams import Recipient, Route, SenderStream
+
+if TYPE_CHECKING:
+    from echannel_ray.core.mixed_receipts import MixedArrival
+    from echannel_ray.core.mixtures import Column, Lanes, MixedColumns, Mixture
 
 # What may be under way of one flow: bounds what concentrators hold, and is far above what a link needs to be busy.
 FLOW_WINDOW_BYTES = 8 << 20
@@ -48,7 +52,7 @@ NEVER = float("inf")
 _NUMBER_FROM = frames.NUMBER.unpack_from
 
 # columns, bytes of their events, when the first was gathered
-Encode = Callable[[PackColumns, int, float], list[Buffer]]
+Encode = Callable[["PackColumns | MixedColumns", int, float], list[Buffer]]
 
 
 # ---- instructions --------------------------------------------------------------------------------------------------
@@ -117,8 +121,8 @@ class EndpointCore:
         self.deliveries = Deliveries(node, endpoint)
         self.out: deque[Buffer] = deque()
         self.instructions: deque[Instruction] = deque()
-        # Of packs that have left: the gather, the events, their bytes, what made it due.
-        self.departed: list[tuple[Gather, int, int, Policy | None]] = []
+        # Of packs that have left: the gather, the events, their bytes, what made it due, how long it was gathered.
+        self.departed: list[tuple[Gather, int, int, Policy | None, float]] = []
         self.packs_sent = 0
         self._encode = encode
         self._chunk_bytes = chunk_bytes
@@ -254,7 +258,7 @@ class EndpointCore:
             self.flush_all(now)  # the stream may change its route
         limit = stream.limit_bytes
         self.sender.credited(stream, endpoint, subscription, mark, final)
-        if stream.limit_bytes < 0:
+        if stream.limit_bytes < 0 and stream.mixture is None:
             self.flush_all(now)
         # Of many consumers only the slowest one's report lets the publisher go on: the others need not wake it.
         self.instructions.append(Credited(number, stream.limit_bytes != limit or limit < 0))
@@ -321,7 +325,7 @@ class EndpointCore:
             part = events[start : start + room]
             start += len(part)
             part_bytes = each_bytes * len(part) + (rest_bytes if start == len(events) else 0)
-            stream.published_bytes += part_bytes
+            stream.own_mark += part_bytes
             gather.gathered_bytes += part_bytes
             gather.events += part  # never the list itself: modulators may have it too
             is_full = len(gather.events) >= policy.degree or gather.gathered_bytes >= frames.MAX_PACK_BYTES
@@ -336,12 +340,20 @@ class EndpointCore:
         """
         route = stream.route
         assert route is not None
-        route.gather.end_run()
+        self.sender.end_run(stream)
         first = stream.next_sequence
         stream.published_bytes += size_bytes
         route.gather.add_block(stream, kind, block, count)
         self.flush(route.flow, now)
         return first
+
+    def publish_mixed(
+        self, mixture: Mixture, lanes: Lanes, events: list[Any], sizes: Column, reserve_bytes: int
+    ) -> Collection[int]:
+        """Small events of a mixture's streams, in turn. The places of those of streams that have left it meanwhile:
+        these were not published.
+        """
+        return mixture.publish(lanes, events, sizes, reserve_bytes)
 
     def see_off(self, stream: SenderStream, route: Route, now: float) -> bool:
         """Something was gathered: the pack leaves now, or at the gather's `due_at`. Whether it has left."""
@@ -349,7 +361,16 @@ class EndpointCore:
         policy = stream.policy if route is stream.route else stream.policy_on(gather)
         if not gather.see_off(policy, now, now - stream.waited_seconds):
             return False
+        if stream.published_bytes + stream.window_bytes // 2 > stream.limit_bytes >= 0:
+            policy.lags(now)
         self.flush(route.flow, now)
+        return True
+
+    def see_off_mixed(self, mixture: Mixture, now: float) -> bool:
+        """Do as `see_off` for events of a mixture."""
+        if not mixture.gather.see_off(mixture.policy, now, now):
+            return False
+        self.flush(mixture.flow, now)
         return True
 
     def deliver(self, awaited: Awaited, stream: SenderStream, sequence: int, now: float) -> list[Recipient]:
@@ -402,6 +423,11 @@ class EndpointCore:
         if reception.handled(mark):
             self._credit(reception)
 
+    def mixed_handled(self, arrival: MixedArrival, count: int) -> None:
+        """The first so many events of a mixed pack were handled."""
+        for reception, mark in self.receiver.mixed.handled(arrival, count):
+            self.handled(reception, mark, 0, b"")
+
     def release(self, reception: Reception, delivery: int) -> None:
         """Let whoever delivered an event wait no longer: nobody will handle it."""
         stream = reception.stream
@@ -431,31 +457,45 @@ class EndpointCore:
     def flush(self, flow: FlowSender, now: float, delivery: int = 0) -> None:
         """Send what the flow has gathered."""
         gather = self.sender.gathers[flow.number]
-        if not (gather.events or gather.control):
+        if not gather:
             return
         if self.sender.new_flows:
             self.declare_new_flows()
-        # What a member that died had not handled, say, may be much more than a pack.
-        gathered_bytes = gather.gathered_bytes
-        is_usual = not gather.has_large and gathered_bytes < 2 * frames.MAX_PACK_BYTES
-        self.departed.append((gather, len(gather.events), gathered_bytes, gather.due_by))
-        stamp = (gather.began_at or now) + self.sender.clock_offset_seconds
-        columns = gather.take(delivery)
-        if not is_usual:
-            self._send_in_pieces(flow, columns, now)
-            return
+        began_at = gather.began_at or now
+        stamp = began_at + self.sender.clock_offset_seconds
+        has_large, due_by = gather.has_large, gather.due_by
+        for part, gathered_bytes in gather.take(delivery):
+            self.departed.append((gather, len(part.events), gathered_bytes, due_by, now - began_at))
+            if isinstance(part, PackColumns):
+                columns = part
+            elif flow in self._waiting:
+                columns = part.as_runs()
+            else:
+                self._send_mixed(flow, part, gathered_bytes, stamp, now)
+                continue
+            # What a member that died had not handled, say, may be much more than a pack.
+            if has_large or gathered_bytes >= 2 * frames.MAX_PACK_BYTES:
+                self._send_in_pieces(flow, columns, now)
+                continue
+            body = self._encode(columns, gathered_bytes, stamp)
+            self._count(flow, columns, sum(map(len, body)))
+            if flow not in self._waiting or not self._hold(flow, columns, body):
+                self._pack(flow, body, 0, now)
+
+    def _send_mixed(
+        self, flow: FlowSender, columns: MixedColumns, gathered_bytes: int, stamp: float, now: float
+    ) -> None:
         body = self._encode(columns, gathered_bytes, stamp)
-        self._count(flow, columns, sum(map(len, body)))
-        if flow not in self._waiting or not self._hold(flow, columns, body):
-            self._pack(flow, body, 0, now)
+        columns.mixture.left(columns, sum(map(len, body)) * flow.crossings(self.node))
+        self._pack(flow, body, frames.IS_MIXED, now)
 
     def left(self, now: float, seconds: float, seconds_each: float) -> None:
         """Note what it took the sending thread to send what has left since the last call, and to write a pack of it."""
         departed = self.departed
         if departed:
             each_seconds = seconds / len(departed) + seconds_each
-            for gather, events, size_bytes, due_by in departed:
-                gather.left(now, events, size_bytes, each_seconds, due_by)
+            for gather, events, size_bytes, due_by, filling_seconds in departed:
+                gather.left(now, events, size_bytes, each_seconds, due_by, filling_seconds)
             departed.clear()
 
     def flush_all(self, now: float) -> None:
@@ -579,7 +619,7 @@ class EndpointCore:
             self.out.extend(self.deliveries.overdue(now))
             if now >= self._due_credit:
                 self._due_credit = now + ASK_FOR_CREDIT_SECONDS
-                for stream in self.sender.streams.values():
+                for stream in self.sender.served_apart():
                     if credit.is_awaited(stream):
                         self.ask_for_credit(stream)
         return busy
@@ -590,7 +630,7 @@ class EndpointCore:
         return (
             bool(self.deliveries.awaited)
             or any(flow.kept for flow in self.sender.flows.values())
-            or any(credit.is_awaited(stream) for stream in self.sender.streams.values())
+            or any(credit.is_awaited(stream) for stream in self.sender.served_apart())
         )
 
     def validate(self) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from echannel_ray.core.frames import Buffer
 
@@ -50,6 +51,7 @@ class FlowSender:
         self.kept_bytes = 0
         self.acked: dict[int, int] = dict.fromkeys(self.members, 0)
         self.streams = 0  # routes that use it; a flow that none uses ends when all is acknowledged
+        self.carries: set[Any] = set()  # streams whose events have gone by it (`SenderStream`s)
         self.resent_packs = 0
         self._probe_at = float("inf")
         self._probe_seconds = FIRST_PROBE_SECONDS

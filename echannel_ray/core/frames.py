@@ -41,6 +41,7 @@ FIRST_ADDRESSED, LAST_ADDRESSED = ANSWER, RETURNED
 # Flags of a pack.
 IS_CHUNK = 1
 IS_RESENT = 2
+IS_MIXED = 4
 # Flag of a credit: the subscription was closed; what it has not handled is to go to other members of its group.
 IS_FINAL = 1
 # Flag of what a call returned: nobody is there to answer it, and nobody will be.

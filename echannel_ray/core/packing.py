@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 from typing_extensions import override
 
 from echannel_ray.core.frames import MAX_PACK_BYTES
-from echannel_ray.core.trials import Trials
+from echannel_ray.core.trials import LengthTrials, Trials
 
 MAX_DEGREE = 65_536
 
@@ -64,9 +64,20 @@ class Policy(Protocol):
     def typical(self, now: float) -> float:
         """How many events a pack has now, if they come as of late."""
 
-    def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
+    def lags(self, now: float) -> None:
+        """Somebody for whom packs leave has still to handle half of what may wait for that."""
+
+    def left(
+        self,
+        now: float,
+        events: int,
+        size_bytes: int,
+        seconds: float,
+        is_ours: bool = True,
+        filling_seconds: float = 0.0,
+    ) -> None:
         """A pack has left, when we or another policy of the link said. `seconds` is how long the sending thread was
-        busy with it.
+        busy with it, `filling_seconds` how long it was gathered.
         """
 
 
@@ -100,7 +111,19 @@ class Fixed(Policy):
         return float(self.degree)
 
     @override
-    def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
+    def lags(self, now: float) -> None:
+        pass
+
+    @override
+    def left(
+        self,
+        now: float,
+        events: int,
+        size_bytes: int,
+        seconds: float,
+        is_ours: bool = True,
+        filling_seconds: float = 0.0,
+    ) -> None:
         pass
 
 
@@ -142,7 +165,19 @@ class HillClimb(Policy):
         return float(self.degree)
 
     @override
-    def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
+    def lags(self, now: float) -> None:
+        pass
+
+    @override
+    def left(
+        self,
+        now: float,
+        events: int,
+        size_bytes: int,
+        seconds: float,
+        is_ours: bool = True,
+        filling_seconds: float = 0.0,
+    ) -> None:
         if not is_ours:
             return
         left_at, self._left_at = self._left_at, now
@@ -171,12 +206,21 @@ class HillClimb(Policy):
 
 
 class Adaptive(Policy):
-    """Packs leave at once while that costs little, and else no more often than what it costs allows.
+    """An event leaves at once while that costs little; else a pack leaves with as many as the costs ask for.
 
     What packing saves is the fixed cost of a pack. `load` is the share of its time that the sending thread would be
-    busy with these costs if each event left by itself. Below `SPARE` that is no matter: an event leaves at once. Above,
-    packs leave `hold_seconds` after one another: from nothing to the whole interval as the load grows. Rate and cost
-    are measured: where the processor is wanted by others, packs cost more, and get longer.
+    busy with these costs if each event left by itself. With a degree of `load / share` it is busy with them for that
+    share of its time. Two shares bound the degree: `HASTE` is what the thread may spend so that events wait little (if
+    the receivers of packs have the time too), and `QUICK` what it spends where packs fill so fast that nobody waits for
+    that. Between them the degree rises while most packs fill within the time in which the receivers take one, and falls
+    while they don't: a burst leaves in a few packs, and the end of one seldom waits for the next.
+
+    Haste has a price where the source could do more: that is tried (`LengthTrials`), and where longer packs bring more
+    events, they are longer. Where a consumer lags, events wait anyhow: there packs are as long as can be. What fills no
+    pack leaves `hold_seconds` after the pack before, by the clock: from nothing to the whole interval as the load
+    grows.
+
+    Rate and cost are measured: where the processor is wanted by others, packs cost more, and get longer.
 
     A source that waits for answers is slowed down by holding, and then gathers little. So both ways are tried: for a
     window of time packs are held, for another one they are not, and where more events come when they are not, they
@@ -184,23 +228,30 @@ class Adaptive(Policy):
     full, or hardly more could leave one by one.
     """
 
-    SPARE = 0.05
+    SPARE = 0.05  # what a thread always has for packs
+    HASTE, QUICK = 0.55, 0.07
     MOST = 1024  # events: a longer pack saves less than a hundredth
     LONGEST_HOLD_SECONDS = 0.01  # a pack in so long a time costs next to nothing, so more would only delay
-    _MEMORY_SECONDS = 0.02  # of the rate
+    LAG_SECONDS = 1.0  # for so long packs are as long as can be, after a consumer has lagged
+    _MEMORY_SECONDS = 0.005  # of the rate
     _LEAST_COST_SECONDS, _MOST_COST_SECONDS = 2e-6, 1e-3
     _COST_STEP = 1.05
     _SMALL_PACK_BYTES = 8 << 10  # what a larger one takes is no fixed cost
+    _PASSING_SECONDS = 40e-6  # for so long a pack keeps the concentrator and a consumer that share a core
+    _UP, _DOWN = 1.08, 0.8  # the degree is steady where three packs in four fill fast
 
-    __slots__ = ("__weakref__", "_event_bytes", "_left_at", "_longest_seconds", "_trials", "cost_seconds", "degree",
-                 "hold_seconds", "rate", "unasked")  # fmt: skip
+    __slots__ = ("__weakref__", "_event_bytes", "_lags_until", "_left_at", "_lengths", "_longest_seconds", "_most",
+                 "_trials", "_wanted", "cost_seconds", "degree", "hold_seconds", "rate", "unasked")  # fmt: skip
     unasked: int
 
     def __init__(self, interval_seconds: float, clock_offset_seconds: float = 0.0) -> None:
         self._longest_seconds = min(interval_seconds, self.LONGEST_HOLD_SECONDS)
-        self._left_at = float("-inf")
+        self._left_at = self._lags_until = float("-inf")
         self._event_bytes = 0.0
         self._trials = Trials(max(0.02, 4 * self._longest_seconds), clock_offset_seconds)
+        self._lengths = LengthTrials()
+        self._wanted = 1.0  # the degree, before it is bounded by the bytes of a pack
+        self._most = self.MOST  # events of a pack, by their sizes
         self.rate = 0.0  # of events, a second
         self.cost_seconds = 20e-6
         self.hold_seconds = 0.0
@@ -222,7 +273,19 @@ class Adaptive(Policy):
         return 1.0 if is_idle else max(1.0, min(self.degree, self.rate * self.hold_seconds))
 
     @override
-    def left(self, now: float, events: int, size_bytes: int, seconds: float, is_ours: bool = True) -> None:
+    def lags(self, now: float) -> None:
+        self._lags_until = now + self.LAG_SECONDS
+
+    @override
+    def left(
+        self,
+        now: float,
+        events: int,
+        size_bytes: int,
+        seconds: float,
+        is_ours: bool = True,
+        filling_seconds: float = 0.0,
+    ) -> None:
         if not events:
             return
         elapsed = max(now - self._left_at, 1e-6)
@@ -231,24 +294,36 @@ class Adaptive(Policy):
             weight = elapsed / (self._MEMORY_SECONDS + elapsed)
             self.rate += weight * (events / elapsed - self.rate)
         self._event_bytes += (size_bytes / events - self._event_bytes) / 8
+        self._most = max(1, min(self.MOST, int(MAX_PACK_BYTES / max(self._event_bytes, 1.0))))
         if size_bytes <= self._SMALL_PACK_BYTES:
             # Up or down by a step: that finds the median, which a thread that was stopped for a while doesn't move.
             cost = self.cost_seconds * (self._COST_STEP if seconds > self.cost_seconds else 1 / self._COST_STEP)
             self.cost_seconds = min(max(cost, self._LEAST_COST_SECONDS), self._MOST_COST_SECONDS)
         load = self.load
         if is_ours:
-            self._trials.left(now, events, events >= self.degree, load)
-        self._hold(load)
+            self._trials.left(now, events, events >= self._most, load)
+            self._lengths.left(now, events, load > self.HASTE)
+            if filling_seconds > self._PASSING_SECONDS:
+                self._wanted *= self._DOWN
+            elif events >= self.degree or load > self.HASTE:
+                self._wanted = max(1.0, self._wanted) * self._UP
+        self._pack(now, load)
 
-    def _hold(self, load: float) -> None:
-        most = max(1, min(self.MOST, int(MAX_PACK_BYTES / max(self._event_bytes, 1.0))))
-        if load <= self.SPARE or not self._trials.holds:
+    def _pack(self, now: float, load: float) -> None:
+        """Work out the degree, and how long what fills no pack is held."""
+        if now < self._lags_until:
+            self._wanted = self.MOST
+        elif self._lengths.are_long:
+            self._wanted = min(self.MOST, load / self.SPARE * (1 + load / 4))  # others are as busy
+        else:
+            least = self.rate * max(self.cost_seconds / self.HASTE, self._PASSING_SECONDS)
+            self._wanted = min(max(min(self._wanted, load / self.QUICK), least), self.MOST)
+        wanted = int(self._wanted)
+        if wanted <= 1 or not self._trials.holds:
             self.hold_seconds = 0.0
-            self.degree = most
+            self.degree = self._most
             self.unasked = 0
         else:
-            self.hold_seconds = self._longest_seconds * (1 - self.SPARE / load)
-            # Twice what comes meanwhile: only where the clock comes late does that end a pack.
-            expected = min(self.MOST, 1 + int(2 * self.rate * self.hold_seconds))
-            self.degree = min(most, expected)
-            self.unasked = expected - 1  # several packs of large events, which are then written together
+            self.hold_seconds = self._longest_seconds * (1 - self.SPARE / max(load, self.SPARE))
+            self.degree = min(self._most, wanted)
+            self.unasked = wanted - 1  # several packs of large events, which are then written together

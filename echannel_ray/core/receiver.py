@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from echannel_ray.core.arrivals import Arrival
 from echannel_ray.core.credit import Reception
@@ -23,6 +23,9 @@ from echannel_ray.core.flows import FlowReceiver
 from echannel_ray.core.gather import Pack, PackColumns
 from echannel_ray.core.kinds import BLOCK, GAP, TOKEN_BYTES, Block, entries_of, kind_at, wire_kind
 from echannel_ray.core.lags import place_of, stream_name
+
+if TYPE_CHECKING:
+    from echannel_ray.core.mixed_receipts import MixedReceiver
 
 # A pack of another flow that can't be read may have had what this one waits for; after so many probes it is given up.
 _MAX_REFUSALS = 5
@@ -105,6 +108,7 @@ class Receiver:
         self.to_acknowledge: dict[FlowReceiver, None] = {}  # at once, not at the next tick
         self.routes: dict[tuple[int, int], WireRoute] = {}  # (endpoint, wire number)
         self.cutovers = ReceiverCutovers(self)
+        self._mixed: MixedReceiver | None = None
         self.streams: dict[tuple[int, int], ReceivedStream] = {}  # (endpoint, stream)
         self.subscriptions: set[int] = set()
         self.receptions: dict[int, dict[tuple[int, int], Reception]] = {}  # of `streams`, by subscriptions
@@ -133,6 +137,8 @@ class Receiver:
         ended = self.flows.pop(key, None)
         if ended is not None:
             _remember(self._ended, key)
+            if self._mixed is not None:
+                self._mixed.flow_ended(ended.endpoint, ended.flow)
             if ended.has_skipped:
                 _remember(self._unreadable, ended.endpoint)
 
@@ -142,6 +148,8 @@ class Receiver:
         self.flows = {key: flow for key, flow in self.flows.items() if flow.endpoint != endpoint}
         self.routes = {key: route for key, route in self.routes.items() if key[0] != endpoint}
         self.cutovers.endpoint_gone(endpoint)
+        if self._mixed is not None:
+            self._mixed.endpoint_gone(endpoint)
         self.assemblies = {key: each for key, each in self.assemblies.items() if key[0] != endpoint}
         self._unreadable.pop(endpoint, None)
         self.finished = {key: each for key, each in self.finished.items() if key[0] != endpoint}
@@ -163,9 +171,7 @@ class Receiver:
             delivered = self._usual_pack(flow, pack, size_bytes)
             if delivered is not None:
                 return delivered
-        for entry in pack.control:
-            if entry[0] == "route":  # again where the pack is refused now and accepted later: that changes nothing
-                self._route_declared(flow, *entry[1:])
+        self.routes_declared(flow, pack.control)
         routes = self.routes
         endpoint = flow.endpoint
         runs: list[Addressees] = []
@@ -188,9 +194,7 @@ class Receiver:
             self.refused += 1
             flow.refusals += 1
             return []
-        flow.accepted(size_bytes)
-        if flow.unacked_bytes >= self.ack_bytes:
-            self.to_acknowledge[flow] = None
+        self.accepted(flow, size_bytes)
         delivered = self._deliver(pack, runs, size_bytes)
         for declared in ending:
             self._open(declared, delivered)
@@ -202,9 +206,39 @@ class Receiver:
                 self._stream_ended(endpoint, *entry[1:])
             elif entry[0] == "left":
                 self.cutovers.stream_left(endpoint, *entry[1:])
+            elif entry[0] == "mixture ended":
+                self.mixed.mixture_ended(endpoint, entry[1])
         if self._ending:
             self._end_streams()
         return delivered
+
+    def routes_declared(self, flow: FlowReceiver, control: list[Any]) -> None:
+        """Take in what a pack declares; again where it is refused now and accepted later: that changes nothing."""
+        for entry in control:
+            if entry[0] == "route":
+                self._route_declared(flow, *entry[1:])
+            elif entry[0] == "lane":
+                self.mixed.lane_declared(flow, *entry[1:])
+
+    @property
+    def mixed(self) -> MixedReceiver:
+        """The mixtures that are received; there is none before one is declared."""
+        if self._mixed is None:
+            from echannel_ray.core.mixed_receipts import MixedReceiver
+
+            self._mixed = MixedReceiver(self)
+        return self._mixed
+
+    def accepted(self, flow: FlowReceiver, size_bytes: int) -> None:
+        """The next pack of a flow was taken in."""
+        flow.accepted(size_bytes)
+        if flow.unacked_bytes >= self.ack_bytes:
+            self.to_acknowledge[flow] = None
+
+    @property
+    def has_to_look_twice(self) -> bool:
+        """Whether gaps are to be told first, or streams end when what is missing has come."""
+        return bool(self._skipped or self._ending)
 
     def _may_be_missing(self, flow: FlowReceiver) -> bool:
         """Whether what a pack waits for may never come, since one was skipped that had it: then it becomes a gap."""
@@ -225,12 +259,14 @@ class Receiver:
         reception = route.sole
         first = pack.firsts[0]
         kind = kind_at(pack, 0, 0)
-        if reception is None or first != reception.expected or kind == GAP:
+        if reception is not None and reception.seat is not None:
+            reception.stand_up()
+        if reception is None or first != reception.own_expected or kind == GAP:
             return None
         flow.accepted(size_bytes)
         if flow.unacked_bytes >= self.ack_bytes:
             self.to_acknowledge[flow] = None
-        reception.expected = first + pack.counts[0]
+        reception.own_expected = first + pack.counts[0]
         events = pack.events if kind & 0xFF != BLOCK else Block(pack.events[0], pack.counts[0])
         run = Arrival(
             reception, first, events, pack.marks[0], size_bytes, route.redelivers, pack.delivery, 0, pack.stamp,
@@ -318,9 +354,7 @@ class Receiver:
             self.refused += 1
             flow.refusals += 1
             return None
-        flow.accepted(len(data))
-        if flow.unacked_bytes >= self.ack_bytes:
-            self.to_acknowledge[flow] = None
+        self.accepted(flow, len(data))
         if route is None:
             return None
         key = (flow.endpoint, wire, sequence)
@@ -431,6 +465,7 @@ class Receiver:
 
     def _forget(self, reception: Reception) -> None:
         """End a reception: everything of its stream has arrived at its subscription."""
+        reception.stand_up()
         stream = reception.stream
         del stream.receptions[reception.subscription]
         del self.receptions[reception.subscription][stream.endpoint, stream.number]
@@ -515,6 +550,7 @@ class Receiver:
         for key, stream in [*self.streams.items()]:
             reception = stream.receptions.pop(subscription, None)
             if reception is not None:
+                reception.stand_up()
                 reception.final = True
                 closed.append(reception)
                 if reception.grouped:
@@ -524,6 +560,13 @@ class Receiver:
                 self._ending.discard(stream)
         self._leave_routes(subscription)
         return closed
+
+    def stand_up_all(self, subscription: int) -> None:
+        """Something is to be handled for a subscription that comes by no mixture: its events come in runs from here
+        on, until it is at rest again.
+        """
+        for reception in self.receptions.get(subscription, {}).values():
+            reception.stand_up()
 
     def credit_wanted(self, endpoint: int, number: int, subscription: int, mark: int) -> tuple[int, bool] | None:
         """A producer waits until `mark` is handled: what to report at once (mark, whether it is final), if anything."""

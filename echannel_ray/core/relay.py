@@ -311,7 +311,7 @@ class Relay:
         elif before is None:
             before = self.flows[key] = RelayedFlow(declared, None)
         if before is not None and before.upstream is None:
-            before.local[claims[0]] = 0
+            before.local[claims[0]] = before.merged = 0
             self._relink(before)
             self._ask_upstream(before)
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from echannel_ray.core import credit
 from echannel_ray.core.cutover import SenderCutovers
 from echannel_ray.core.flows import FlowSender
 from echannel_ray.core.gather import Gather
-from echannel_ray.core.kinds import GAP
+from echannel_ray.core.kinds import GAP, wire_kind
 from echannel_ray.core.laggards import Laggards
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.packing import Packing
@@ -41,6 +41,9 @@ from echannel_ray.core.streams import (
 )
 from echannel_ray.core.windows import full_recipients, group_has_room, has_room, holds_up
 
+if TYPE_CHECKING:
+    from echannel_ray.core.mixtures import Mixture
+
 _NO_CUTOVER_POINTS: Mapping[RecipientKey, CutoverPoint] = {}
 
 
@@ -56,11 +59,13 @@ class Sender:
         self.gathers: dict[int, Gather] = {}  # by flow number
         self.new_flows: list[FlowSender] = []  # to be declared to the concentrator before their first pack
         self.flow_to: dict[frozenset[tuple[int, int]], FlowSender] = {}
+        self._apart: dict[int, SenderStream] = {}  # that have, or had, groups or laggards
         self.laggards = Laggards(self)
         self.cutovers = SenderCutovers(self)
         self._next_flow = 1
         self._next_route = 1
         self._next_stream = 1
+        self._next_mixture = 1
 
     # ---- streams and membership ----
 
@@ -94,7 +99,7 @@ class Sender:
             if any(r.first_sequence < stream.next_sequence for r in route.recipients):
                 route.declare(stream)
                 who = [[r.endpoint, r.subscription] for r in route.recipients]
-                route.gather.control.append(["ended", stream.number, stream.next_sequence, who])
+                route.gather.say(["ended", stream.number, stream.next_sequence, who])
             self.cutovers.stream_closed(stream, route)
         self._leave(stream, stream.route)
         stream.go_by(None)
@@ -105,6 +110,8 @@ class Sender:
         stream.laggards.clear()
         stream.refresh_limit()
         self.streams.pop(stream.number, None)
+        for flow in stream.flows:
+            flow.carries.discard(stream)
 
     def membership_changed(
         self,
@@ -151,7 +158,7 @@ class Sender:
         recipient = Recipient(consumer, stream.next_sequence, stream.published_bytes, cutover_point)
         stream.recipients[consumer.endpoint, consumer.subscription] = recipient
         if cutover_point is not None and (stream_before := self.streams.get(cutover_point[0])) is not None:
-            stream.flows |= stream_before.flows  # until it has used one of its own: see `is_last_flow_used`
+            stream.uses(stream_before.flows)  # until it has used one of its own: see `is_last_flow_used`
         if consumer.group is not None:
             self.give_own_route(recipient)
             stream.groups.setdefault(consumer.group, []).append(recipient)
@@ -201,6 +208,15 @@ class Sender:
             self._leave(stream, stream.route)
             stream.go_by(self._make_route(plain) if plain else None)
         stream.refresh_limit()
+        if stream.groups or stream.laggards:
+            self._apart[stream.number] = stream
+
+    def served_apart(self) -> list[SenderStream]:
+        """The streams that have recipients with a route of their own: those that somebody has to look after."""
+        for number, stream in [*self._apart.items()]:
+            if stream.closed or not (stream.groups or stream.laggards):
+                del self._apart[number]
+        return [*self._apart.values()]
 
     def _make_route(self, recipients: list[Recipient]) -> Route:
         flow = self._flow_to(frozenset((r.node, r.endpoint) for r in recipients))
@@ -244,9 +260,27 @@ class Sender:
         return flow
 
     def end_run(self, stream: SenderStream) -> None:
-        """Make `next_sequence` true; the gathered events keep their old route."""
+        """Make the stream's numbers its own, and true; the gathered events keep their old route."""
+        if stream.mixture is not None:
+            stream.mixture.release(stream)
         if stream.gather is not None:
             stream.gather.end_run()
+
+    def mixture_for(self, stream: SenderStream, kind: int) -> Mixture | None:
+        """The mixture that a stream may join with events of this kind, if it has a way."""
+        route = stream.route
+        if route is None:
+            return None
+        gather = route.gather
+        key = wire_kind(kind), stream.packing
+        mixture = gather.mixtures.get(key)
+        if mixture is None or mixture.is_retired:
+            from echannel_ray.core.mixtures import Mixture
+
+            mixture = Mixture(self._next_mixture, key[0], route.flow, gather, stream.policy_on(gather))
+            gather.mixtures[key] = mixture
+            self._next_mixture += 1
+        return mixture
 
     def ended_flows(self, awaited: Collection[int] = ()) -> list[FlowSender]:
         """Flows that no stream uses and of which all is acknowledged: they end now. Those that relays know.
@@ -259,7 +293,7 @@ class Sender:
             for destinations, other in [*self.flow_to.items()]:
                 if other is flow:
                     del self.flow_to[destinations]
-            for stream in self.streams.values():
+            for stream in flow.carries:
                 stream.flows.discard(flow)
         # To declare one that has ended would have relays keep it for good.
         unknown = [flow for flow in ended if flow in self.new_flows]
@@ -276,11 +310,10 @@ class Sender:
 
         Were this one forgotten, its recipients would not hear of our death.
         """
-        for stream in self.streams.values():
-            if flow in stream.flows:
-                routes = (stream.route, *(r.route for r in stream.recipients.values()))
-                if any(route is not None and not route.declared for route in routes):
-                    return True
+        for stream in flow.carries:
+            routes = (stream.route, *(r.route for r in stream.recipients.values()))
+            if any(route is not None and not route.declared for route in routes):
+                return True
         return False
 
     # ---- events outside the hot path ----
@@ -444,6 +477,9 @@ class Sender:
         """Raise AssertionError where the state contradicts itself."""
         for flow in self.flows.values():
             flow.validate()
+        for gather in self.gathers.values():
+            for mixture in gather.mixtures.values():
+                mixture.validate()
         for stream in self.streams.values():
             for recipient in stream.recipients.values():
                 assert recipient.sent_bytes == sum(u.size_bytes for u in recipient.sent)

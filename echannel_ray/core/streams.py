@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from echannel_ray.core.flows import FlowSender
@@ -14,6 +14,9 @@ from echannel_ray.core.messages import Consumer
 from echannel_ray.core.packing import Packing, Policy, policy_of
 from echannel_ray.core.states import next_state
 from echannel_ray.core.windows import CONSUMER, DROP_LONGEST_WAITING, ON_FULL
+
+if TYPE_CHECKING:
+    from echannel_ray.core.mixtures import Mixture
 
 NEVER = -1
 
@@ -77,7 +80,7 @@ class Route:
         if self.declared:
             return
         self.declared = True
-        stream.flows.add(self.flow)
+        stream.uses([self.flow])
         self.gather.stream_of_route[self.number] = stream
         grouped = self.recipients[0].consumer.group is not None
         who = [
@@ -189,9 +192,12 @@ class SenderStream:
         self._clock_offset_seconds = clock_offset_seconds
         self.policy = policy_of(packing)  # when its packs leave, as the link that it has now would have it
         self._policies: WeakKeyDictionary[Gather, Policy] = WeakKeyDictionary()  # of all links that it has
-        self.next_sequence = 1
-        self.published_bytes = 0
-        self.limit_bytes = NEVER
+        self.mixture: Mixture | None = None  # that has its numbers now
+        self.lane = 0  # there
+        # Its numbers, while it is in no mixture: see `next_sequence`, `published_bytes`.
+        self.own_next = 1
+        self.own_mark = 0
+        self.limit_bytes = NEVER  # while it is in a mixture too
         self.route: Route | None = None
         self.gather: Gather | None = None
         self.recipients: dict[RecipientKey, Recipient] = {}  # all kinds
@@ -220,10 +226,38 @@ class SenderStream:
         assert gather is not None
         if gather.stream is not self or gather.kind != kind:
             gather.begin_run(self, kind)
-        self.published_bytes += size_bytes
+        self.own_mark += size_bytes
         gather.events.append(payload)
         gather.gathered_bytes += size_bytes
         return gather
+
+    # ---- its numbers ----
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that its next event gets; true when no run of it is open."""
+        return self.own_next if self.mixture is None else self.mixture.next_sequence(self.lane)
+
+    @next_sequence.setter
+    def next_sequence(self, number: int) -> None:
+        assert self.mixture is None, "a stream publishes by itself while it is in a mixture"
+        self.own_next = number
+
+    @property
+    def published_bytes(self) -> int:
+        """What it has published, in bytes: the mark of its last event."""
+        return self.own_mark if self.mixture is None else self.mixture.published_bytes(self.lane)
+
+    @published_bytes.setter
+    def published_bytes(self, mark: int) -> None:
+        assert self.mixture is None, "a stream publishes by itself while it is in a mixture"
+        self.own_mark = mark
+
+    def uses(self, flows: Iterable[FlowSender]) -> None:
+        """Note flows that its events go by, or have gone by."""
+        for flow in flows:
+            self.flows.add(flow)
+            flow.carries.add(self)
 
     # ---- which way it goes, and when its packs leave ----
 
@@ -280,6 +314,10 @@ class SenderStream:
         """Work out again how far the hot path may go."""
         special = self.groups or self.laggards or self.has_local_consumers or self.chunks
         if self.route is None or self.closed or self.deleted or self.ending or special:
+            if self.mixture is not None:
+                self.mixture.release(self)
             self.limit_bytes = NEVER
+        elif self.mixture is not None:
+            self.mixture.limit_is(self, self.slowest_mark() + self.window_bytes)
         else:
             self.limit_bytes = self.slowest_mark() + self.window_bytes

@@ -1,4 +1,4 @@
-"""Whether it is of use to hold packs: adaptive packing tries both, and counts."""
+"""Whether it is of use to hold packs, and to have them long: adaptive packing tries both ways, and counts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ class Trials:
     LEAST_LOAD = 0.025
     ADVANTAGE = 1.2  # that not to hold must have: else it costs processor time for nothing
     _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 8.0
+    _PAIRS = 2  # of windows: what has stopped us for a while in one of them says nothing
     _OTHER_LOAD = 1.5  # where so many more events come, what was found may not hold any more
 
-    __slots__ = ("_began", "_clock_offset_seconds", "_events", "_found_at_rate", "_full", "_had_load_at", "_is_trial",
+    __slots__ = ("_began", "_clock_offset_seconds", "_events", "_found_at_rate", "_full", "_had_load_at",
                  "_packs", "_pause_seconds", "_rates", "_try_at", "_window_seconds", "holds")  # fmt: skip
 
     def __init__(self, window_seconds: float, clock_offset_seconds: float) -> None:
@@ -26,11 +27,10 @@ class Trials:
 
     def _forget(self, now: float) -> None:
         self.holds = True
-        self._rates: dict[bool, float] = {}  # of the last window with and without holding
-        self._is_trial = False
+        self._rates: list[float] = []  # of the windows of this trial, with and without holding in turns
         self._found_at_rate = 0.0
         self._pause_seconds = max(self._FIRST_PAUSE_SECONDS, 10 * self._window_seconds)
-        self._try_at = now
+        self._try_at = now + 4 * self._window_seconds  # before, the rate isn't known
         self._begin(now)
 
     def _begin(self, now: float) -> None:
@@ -60,15 +60,84 @@ class Trials:
         """End a window, and decide which way the next one goes."""
         # What could not come faster by itself is not held up.
         is_best = self.holds and (2 * self._full > self._packs or load * self.ADVANTAGE > 1)
-        self._rates[self.holds] = rate
         self._begin(now)
-        if self._is_trial:
-            self._is_trial = False
-            self.holds = self._rates[False] <= self.ADVANTAGE * self._rates[True]
-            self._found_at_rate = max(self._rates.values())
+        if self._rates:
+            self._rates.append(rate)
+            self.holds = not self.holds
+            if len(self._rates) < 2 * self._PAIRS:
+                return
+            held, bare = self._rates[not self.holds :: 2], self._rates[self.holds :: 2]
+            self.holds = not all(b > self.ADVANTAGE * h for h, b in zip(held, bare, strict=True))
+            self._found_at_rate = max(self._rates)
+            self._rates = []
             everybodys = now + self._clock_offset_seconds
             self._try_at = now + self._pause_seconds - everybodys % self._pause_seconds
             self._pause_seconds = min(4 * self._pause_seconds, self._LONGEST_PAUSE_SECONDS)
         elif not is_best and (now >= self._try_at or rate > self._OTHER_LOAD * self._found_at_rate):
-            self._is_trial = True
+            self._rates = [rate]
             self.holds = not self.holds
+
+
+class LengthTrials:
+    """Whether so many more events come where packs are long that it is worth their waiting.
+
+    A source that does nothing but publish has more time for that, one that waits for a clock comes as before. It takes
+    several windows with short packs and as many with long ones, in turns, to tell a small gain from chance.
+    """
+
+    GAIN = 1.08  # that long packs must bring in all: a source that does nothing else has a fifth more, as a rule
+    _WINDOW_SECONDS = 0.012
+    _PAIRS = 3
+    _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.06, 8.0
+
+    __slots__ = ("_are_long", "_began", "_events", "_left_at", "_pause_seconds", "_rates", "_try_at", "are_long")
+
+    def __init__(self) -> None:
+        self._left_at = float("-inf")
+        self._forget(0.0)
+
+    def _forget(self, now: float) -> None:
+        self._are_long = False  # what was found
+        self._pause_seconds = self._FIRST_PAUSE_SECONDS
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        """No trial until there was a pause; what was found holds meanwhile."""
+        self.are_long = self._are_long
+        self._rates: list[float] = []  # of the windows of this trial
+        self._try_at = now + self._pause_seconds
+        self._begin_window(now)
+
+    def _begin_window(self, now: float) -> None:
+        self._began = now
+        self._events = 0
+
+    def left(self, now: float, events: int, is_busy: bool) -> None:
+        """Count a pack that has left; where the link is not busy no trial begins."""
+        idle_seconds = now - self._left_at
+        self._left_at = now
+        if idle_seconds > self._WINDOW_SECONDS / 2:
+            if idle_seconds > self._LONGEST_PAUSE_SECONDS:
+                self._forget(now)
+            else:
+                self._begin(now)
+            return
+        if now < self._try_at or not (is_busy or self._rates or self.are_long):
+            self._begin_window(now)
+            return
+        self._events += events
+        seconds = now - self._began
+        if seconds >= self._WINDOW_SECONDS:
+            self._rates.append(self._events / seconds)
+            self._begin_window(now)
+            self.are_long = not self.are_long
+            if len(self._rates) == 2 * self._PAIRS:
+                self._decide(now)
+
+    def _decide(self, now: float) -> None:
+        first, second = self._rates[::2], self._rates[1::2]
+        short, long = (second, first) if self._are_long else (first, second)
+        is_each_better = all(b > a for a, b in zip(short, long, strict=True))
+        self._are_long = is_each_better and sum(long) > self.GAIN * sum(short)
+        self._pause_seconds = min(4 * self._pause_seconds, self._LONGEST_PAUSE_SECONDS)
+        self._begin(now)

@@ -37,12 +37,19 @@ _REPEAT_SECONDS = 0.3
 _MAX_REPEAT_SECONDS = 1.0
 _MAX_REPEAT_OF_LARGE_SECONDS = 5.0
 _LARGE_BYTES = 64 << 10
+_COPIED_BYTES = 4 << 10
 
 Message: TypeAlias = msgspec.Struct
 
 
 class Nobody(Exception):
     """Who was called is gone: its process or node died, or it has left the namespace."""
+
+
+def _framed(kind: int, fixed: bytes, message: bytes) -> tuple[bytes, ...]:
+    """A frame of these. To copy a megabyte for it takes longer than to write it."""
+    head = frames.HEADER.pack(len(fixed) + len(message), kind, 0, frames.MAGIC) + fixed
+    return (head + message,) if len(message) < _COPIED_BYTES else (head, message)
 
 
 class Caller(NamedTuple):
@@ -77,7 +84,7 @@ class Call(Waiter):
         self.node = node
         self.endpoint = endpoint
         self.then = then
-        self.frame = b""
+        self.frame: tuple[bytes, ...] = ()  # its parts
         self.answer: Any = None
         self.error: Exception | None = None
         self.repeat_at = 0.0
@@ -164,16 +171,16 @@ class Calls:
             self._serve(message, Caller(node, endpoint, call.number), lambda answer: call.end(answer, None))
             return call
         fixed = frames.CALL_FIXED.pack(node, endpoint, own.node, own.id, call.number)
-        call.frame = frames.frame(frames.CALL, fixed + self._encode(message))
+        call.frame = _framed(frames.CALL, fixed, self._encode(message))
         call.max_interval_seconds = max_interval_seconds
-        if len(call.frame) > _LARGE_BYTES:
+        if len(call.frame[-1]) > _LARGE_BYTES:
             call.interval_seconds *= 2
             call.max_interval_seconds = max(max_interval_seconds, _MAX_REPEAT_OF_LARGE_SECONDS)
         call.repeat_at = time.monotonic() + call.interval_seconds
         with own.lock:
             own.check_usable()
             self._open[call.number] = call
-            own.outgoing.put(call.frame)
+            own.outgoing.put_parts(call.frame)
         # The leader, if it is the leader who calls, writes before it reads again, and may have more to say until then.
         if then is None or not own.crew.leads:
             own.outgoing.write()
@@ -182,10 +189,10 @@ class Calls:
     def request(self, payload: bytes) -> Call:
         """Ask a manager; under the endpoint's lock."""
         call = Call(next(self._numbers), 0, 0, None)
-        call.frame = frames.frame(frames.REQUEST, frames.REQUEST_ID.pack(call.number) + payload)
+        call.frame = _framed(frames.REQUEST, frames.REQUEST_ID.pack(call.number), payload)
         call.repeat_at = call.interval_seconds = math.inf
         self._open[call.number] = call
-        self._endpoint.outgoing.put(call.frame)
+        self._endpoint.outgoing.put_parts(call.frame)
         return call
 
     def forget(self, calls: Iterable[Call]) -> None:
@@ -205,7 +212,7 @@ class Calls:
                 if call.repeat_at < math.inf:  # the rest of the way may be away as well, for a while
                     call.interval_seconds = min(call.interval_seconds, 2 * _REPEAT_SECONDS)
                     call.repeat_at = min(call.repeat_at, time.monotonic() + call.interval_seconds)
-                self._endpoint.outgoing.put(call.frame)
+                self._endpoint.outgoing.put_parts(call.frame)
 
     def tick(self, now: float) -> None:
         """Repeat what has waited for long; under the endpoint's lock."""
@@ -213,7 +220,7 @@ class Calls:
             if call.repeat_at <= now:
                 call.interval_seconds = min(2 * call.interval_seconds, call.max_interval_seconds)
                 call.repeat_at = now + call.interval_seconds
-                self._endpoint.outgoing.put(call.frame)
+                self._endpoint.outgoing.put_parts(call.frame)
 
     def returned(self, flags: int, body: memoryview) -> None:
         """Take in a RETURNED frame; without the endpoint's lock."""
@@ -271,8 +278,8 @@ class Calls:
         own = self._endpoint
         self._served.discard(caller)
         fixed = frames.RETURNED_FIXED.pack(caller.node, caller.endpoint, own.id, caller.number)
-        frame = frames.frame(frames.RETURNED, fixed + self._encode(message))
+        parts = _framed(frames.RETURNED, fixed, self._encode(message))
         with own.lock:
-            own.outgoing.put(frame)
+            own.outgoing.put_parts(parts)
         if not own.crew.leads:
             own.outgoing.write()

@@ -25,6 +25,8 @@ from typing import Any, Protocol
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.002
+# Producers that are looked after one by one at each tick.
+MANY_ARMED = 16
 # The ticker goes to sleep after so many ticks without anything to do.
 _IDLE_TICKS = 50
 # A leader that is in one handler at this many ticks loses the lead.
@@ -73,6 +75,9 @@ class CrewLink(Protocol):
 
     def depart(self, now: float) -> None:
         """Send what has to leave: the time that was given to `depart_at` has come."""
+
+    def about_to_wait(self) -> None:
+        """The calling thread is about to wait: what it has begun with and others can do must not wait with it."""
 
     def idle_seconds(self) -> float:
         """How long the ticker may sleep when `tick` had nothing to do."""
@@ -251,6 +256,7 @@ class Crew:
 
     def step_aside(self) -> None:
         """The calling thread is about to wait: if it leads, somebody else must."""
+        self._link.about_to_wait()
         if self._leader == threading.get_ident():
             self._give_away()
 
@@ -280,6 +286,7 @@ class Crew:
         """Wait until it is set, or the deadline; read meanwhile if nobody else has to."""
         if waiter.done:
             return True
+        self._link.about_to_wait()
         if self._leader == threading.get_ident():
             self._give_away()
         elif self._borrowing.acquire(blocking=False):

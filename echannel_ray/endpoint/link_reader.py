@@ -17,17 +17,20 @@ from echannel_ray.core.frames import PACK
 from echannel_ray.core.framing import Framer
 from echannel_ray.core.kinds import RECORD
 from echannel_ray.core.messages import Membership, NodeDrains, StatsWanted
+from echannel_ray.core.receiver import Delivered
 from echannel_ray.formats.packs import Undecodable, decode_body
 from echannel_ray.transport import wire
 from echannel_ray.transport.connection import Connection
 
 if TYPE_CHECKING:
+    from echannel_ray.core.mixed_receipts import TargetOf
     from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 logger = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 512 << 10
 _LONG_READ_BYTES = 32 << 10
+_IS_PECULIAR = frames.IS_CHUNK | frames.IS_MIXED
 _PACK_FIXED_BYTES = frames.PACK_FIXED.size
 
 
@@ -146,8 +149,11 @@ class LinkReader:
         received_before = flow.received
         data = self._view[start + _PACK_FIXED_BYTES : stop]
         try:
-            if flags & frames.IS_CHUNK:
-                self._chunk(flow, data)
+            if flags & _IS_PECULIAR:
+                if flags & frames.IS_CHUNK:
+                    self._chunk(flow, data)
+                else:
+                    self._mixed_pack(flow, received_before, data)
                 return
             pack = decode_body(data)
             pack.events = self._decode_events(pack)
@@ -157,16 +163,41 @@ class LinkReader:
             with endpoint.lock:
                 if flow.received != received_before:
                     return  # decoding gave way to another thread, which has read on
-                for each in core.pack_received(flow, pack, len(data)):
-                    inbox = endpoint.inboxes.get(each.source.subscription)
-                    if inbox is not None:
-                        inbox.offer(each)
-                    elif each.delivery:  # it is being closed
-                        core.release(each.source, each.delivery)
+                self._offer(core.pack_received(flow, pack, len(data)))
         except Exception as error:  # whatever is wrong with it concerns this sender alone, not who reads
             self.malformed += 1
             logger.error("a pack from endpoint %016x is malformed and was skipped: %r", flow.endpoint, error)
             core.pack_unreadable(flow, received_before, len(data))
+
+    def _offer(self, delivered: list[Delivered]) -> None:
+        endpoint = self._endpoint
+        for each in delivered:
+            inbox = endpoint.inboxes.get(each.source.subscription)
+            if inbox is not None:
+                inbox.offer(each)
+            elif each.delivery:  # it is being closed
+                self._core.release(each.source, each.delivery)
+
+    def _mixed_pack(self, flow: FlowReceiver, received_before: int, data: memoryview) -> None:
+        from echannel_ray.formats.mixed_packs import decode_mixed
+
+        pack = decode_mixed(data)
+        endpoint = self._endpoint
+        target_of: TargetOf | None = endpoint.mixed.target_of
+        if pack.kinds:
+            pack.events = self._decode_events(pack)
+            if not PECULIAR.isdisjoint(map(type, pack.events)):
+                endpoint.peculiar_seen = True
+                target_of = None
+        with endpoint.lock:
+            if flow.received != received_before:
+                return  # decoding gave way to another thread, which has read on
+            delivered, arrival = self._core.receiver.mixed.received(
+                flow, pack, pack.mixture, pack.control, len(data), target_of
+            )
+            self._offer(delivered)
+            if arrival is not None:
+                endpoint.mixed.put(arrival)
 
     def _chunk(self, flow: FlowReceiver, data: memoryview) -> None:
         endpoint = self._endpoint

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
 from echannel_ray.core.frames import Buffer
+from echannel_ray.core.gather import Gather
+from echannel_ray.core.packing import Policy
 from echannel_ray.core.streams import Route, SenderStream
 
 if TYPE_CHECKING:
+    from echannel_ray.core.mixtures import Mixture
     from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 _MAX_PARTS = 256
@@ -25,6 +28,7 @@ class LinkWriter:
         self._core = endpoint.core
         self._outbox = endpoint.core.out
         self.put = self._outbox.append  # a frame to be written
+        self.put_parts = self._outbox.extend  # one in parts
         self._write_seconds = 0.0  # that the last write took for each pack
 
     # ---- packs ----
@@ -39,12 +43,25 @@ class LinkWriter:
         self.wait_for_departure(stream, route)
         return False
 
+    def see_off_mixed(self, mixture: Mixture) -> bool:
+        """Do as `see_off` for events of a mixture."""
+        began = time.monotonic()
+        has_left = self._core.see_off_mixed(mixture, began)
+        if has_left:
+            self.sent(began)
+            return True
+        self._wait(mixture.gather, mixture.policy)
+        return False
+
     def wait_for_departure(self, stream: SenderStream, route: Route) -> None:
         """Have what was gathered leave when its time has come."""
+        self._wait(route.gather, stream.policy_on(route.gather))
+
+    def _wait(self, gather: Gather, policy: Policy) -> None:
         crew = self._endpoint.crew
-        if not crew.ticking and stream.policy_on(route.gather).unasked:
+        if not crew.ticking and policy.unasked:
             crew.wake_ticker()  # there is so much to do that the producer may be armed
-        crew.depart_at(route.gather.due_at)
+        crew.depart_at(gather.due_at)
 
     def sent(self, began: float) -> None:
         """Packs have left since then: say what that cost, and carry out what follows from it."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from echannel_ray.core import frames
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 METRICS_VARIABLE: Final = "ECHANNEL_METRICS"
 TELL_SECONDS: Final = 5.0
 _CHANNELS_PER_FRAME: Final = 256
+_PARTS_PER_TICK: Final = 32  # that are looked at: a process may have thousands
 
 
 def metrics_are_on() -> bool:
@@ -43,31 +46,60 @@ class MetricsReporter:
         self._seen: dict[Publisher | Inbox, Mapping[str, Any]] = {}  # their counters, when last looked at
         self._grown: dict[str, dict[str, Any]] = {}  # by channels: what has not been told
         self._shown: set[str] = set()  # channels of which a gauge that is not 0 was told
+        self._to_see: Iterator[Callable[[], None]] | None = None  # of the look that is under way
+        self._gauges: dict[str, dict[str, Any]] = {}  # by channels: what that has found
 
-    def tick(self, now: float) -> None:
-        """Tell what was counted, if it is time."""
-        if now >= self._due_at:
+    def tick(self, now: float) -> bool:
+        """Look at a part of what there is, if it is time, and tell what was counted when all was looked at. Whether
+        there is more to look at.
+        """
+        if self._to_see is None and now >= self._due_at:
             self._due_at = now + TELL_SECONDS
-            self.report()
+            self._begin()
+        return self._look(_PARTS_PER_TICK)
 
     def report(self) -> None:
         """Tell what was counted since the last time."""
+        self._begin()
+        while self._look(_PARTS_PER_TICK):
+            pass
+
+    def _begin(self) -> None:
         endpoint = self._endpoint
-        if not self._is_on or endpoint.connection is None:
-            return
-        gauges: dict[str, dict[str, Any]] = defaultdict(dict)
-        # The lock is taken for each: an event must not wait for all of a thousand.
-        for publisher in [*endpoint.publishers.values()]:
-            with endpoint.lock:
-                if publisher.stream.number in endpoint.publishers and self.look_at_producer(publisher):
-                    add_up(gauges[publisher.channel], _packing(publisher))
-        for inbox in [*endpoint.inboxes.values()]:
-            with endpoint.lock:
-                if inbox.number in endpoint.inboxes:
-                    self.look_at_consumer(inbox)
-                    add_up(gauges[inbox.channel], {"queue_depth": max(0, inbox.pending)})
+        if self._is_on and endpoint.connection is not None:
+            self._gauges = defaultdict(dict)
+            producers = [partial(self._see_producer, each) for each in endpoint.publishers.values()]
+            consumers = [partial(self._see_consumer, each) for each in endpoint.inboxes.values()]
+            self._to_see = iter([*producers, *consumers])
+
+    def _look(self, most: int) -> bool:
+        if self._to_see is None:
+            return False
+        looked_at = 0
+        for see in islice(self._to_see, most):
+            looked_at += 1
+            # The lock is taken for each: an event must not wait for all of them.
+            with self._endpoint.lock:
+                see()
+        if looked_at == most:
+            return True
+        self._to_see = None
+        self._tell()
+        return False
+
+    def _see_producer(self, publisher: Publisher) -> None:
+        if publisher.stream.number in self._endpoint.publishers and self.look_at_producer(publisher):
+            add_up(self._gauges[publisher.channel], _packing(publisher))
+
+    def _see_consumer(self, inbox: Inbox) -> None:
+        if inbox.number in self._endpoint.inboxes:
+            self.look_at_consumer(inbox)
+            add_up(self._gauges[inbox.channel], {"queue_depth": max(0, inbox.pending)})
+
+    def _tell(self) -> None:
+        endpoint = self._endpoint
         with endpoint.lock:
-            tallies = [*self._tallies(gauges)]
+            tallies = [*self._tallies(self._gauges)]
             for start in range(0, len(tallies), _CHANNELS_PER_FRAME):
                 told = wire.Told(tuple(tallies[start : start + _CHANNELS_PER_FRAME]))
                 endpoint.outgoing.put(frames.frame(frames.REQUEST, frames.REQUEST_ID.pack(0) + wire.encode(told)))

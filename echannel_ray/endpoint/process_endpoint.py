@@ -10,11 +10,13 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from echannel_ray import errors
+from echannel_ray.consumers.mixed_driver import MixedDriver
 from echannel_ray.core import frames
 from echannel_ray.core.counters import add_up
 from echannel_ray.core.credit import Reception
@@ -43,7 +45,7 @@ from echannel_ray.derived.watchdog import Watchdog
 from echannel_ray.endpoint.bell import Bell
 from echannel_ray.endpoint.by_channel import ByChannel
 from echannel_ray.endpoint.calls import Calls
-from echannel_ray.endpoint.crew import EARLY_SECONDS, TICK_SECONDS, Crew, CrewLink, Job
+from echannel_ray.endpoint.crew import EARLY_SECONDS, MANY_ARMED, Crew, CrewLink, Job
 from echannel_ray.endpoint.held_derivations import HeldDerivations
 from echannel_ray.endpoint.link_reader import LinkReader
 from echannel_ray.endpoint.link_writer import LinkWriter
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from echannel_ray.consumers.inbox import Inbox
     from echannel_ray.derived.branch import Branch
     from echannel_ray.producers.consumer_sink import ConsumerSink
+    from echannel_ray.producers.mixed_list import MixedList
     from echannel_ray.producers.outlet import Outlet
     from echannel_ray.producers.publisher import Publisher
     from echannel_ray.producers.sink import Sink
@@ -72,6 +75,7 @@ logger = logging.getLogger(__name__)
 # A thread that found its producer armed may append after the tick that disarmed it.
 _ABSORB_LATE_SECONDS = 0.25
 _CHANNELS_PER_REGISTRATION = 256
+_PUBLISHERS_AT_ONCE = 64
 
 
 class ProcessEndpoint(CrewLink):
@@ -96,6 +100,7 @@ class ProcessEndpoint(CrewLink):
         self.calls = Calls(self)
         self.sharing = Sharing(self)
         self.crew = Crew(f"echannel-{namespace}", self)
+        self.mixed = MixedDriver(self)
         self.connection: Connection | None = None
         self.closed = False
         self.broken: errors.EChannelError | None = None
@@ -112,7 +117,7 @@ class ProcessEndpoint(CrewLink):
         self.on_node_drains: Callable[[float], Any] | None = None  # how its owner leaves a node within so many seconds
         self.blocked_publishers = 0  # that wait for credit
         self.draining = 0  # that wait for acknowledgements, or for credit of groups
-        self.fed: dict[Branch, None] = {}  # whose modulators have something to do
+        self.fed: dict[Branch | Sink, None] = {}  # whose modulators have something to do, or that have to send
         self.held_up: dict[int, Outlet] = {}  # that wait for a large event to leave, by their streams
         self.queueing: dict[int, Branch] = {}  # whose modulators keep queues of their own, by their streams
         self.timers = Timers(self.crew)
@@ -123,7 +128,13 @@ class ProcessEndpoint(CrewLink):
         self.released_handles: deque[Release] = deque()
         self._abandoned: deque[Inbox] = deque()
         self.is_absorbing = False
-        self.armed: dict[ConsumerSink, None] = {}  # those whose events may wait to be absorbed
+        # That have been armed until a look or two ago; and what is left of a round of all producers.
+        self._disarmed_now: dict[Sink | MixedList, None] = {}
+        self._disarmed_before: dict[Sink | MixedList, None] = {}
+        self._to_absorb: Iterator[int] = iter(())
+        self._published_last: ConsumerSink | None = None  # of those that are not armed
+        self._turns = 0  # how many did so before it, each other than the one before
+        self.armed: dict[Sink | MixedList, None] = {}  # those whose events may wait to be absorbed
         self._deleted: list[Inbox] = []  # of channels that were deleted: closed on the next tick, outside the lock
         self._next_subscription = 1
         self._due_late = 0.0
@@ -305,24 +316,20 @@ class ProcessEndpoint(CrewLink):
         now = time.monotonic()
         with self.lock:
             busy = self._absorb(now)
-            fed, self.fed = self.fed, {}
             busy |= self._flush_due(now)
             if now >= self._due_late:
                 self._due_late = now + _ABSORB_LATE_SECONDS
                 self.core.sender.clock_offset_seconds = time.time() - now  # somebody may have set the clock
-                for publisher in self.publishers.values():
-                    publisher.sink.absorb()
+                self._absorb_late()
             busy |= self.core.tick(now)
+            busy |= self.mixed.supervise()
             if now >= self._due_calls:
                 self._due_calls = now + LOOK_SECONDS
                 self.calls.tick(now)
         self.outgoing.write()
-        self.metrics_reporter.tick(now)
+        busy |= self.metrics_reporter.tick(now)
         self.sharing.tick()
-        for branch in fed:
-            # Not here: inline modulators are the user's functions, and others may have to wait for one.
-            self.crew.submit(Job(branch.advance))
-        busy |= bool(fed) | self.timers.tick(now)
+        busy |= self._advance_fed() | self.timers.tick(now)
         while self._abandoned:
             inbox = self._abandoned.popleft()
             logger.warning(
@@ -336,10 +343,25 @@ class ProcessEndpoint(CrewLink):
         return busy
 
     @override
+    def about_to_wait(self) -> None:
+        self.mixed.step_aside()
+
+    @override
     def depart(self, now: float) -> None:
         with self.lock:
+            self._absorb(now)
             self._flush_due(now)
         self.outgoing.write()
+        self._advance_fed()
+
+    def _advance_fed(self) -> bool:
+        """Have those that have something to do be at it; whether there are any."""
+        with self.lock:
+            fed, self.fed = self.fed, {}
+        for each in fed:
+            # Not here: inline modulators are the user's functions, and others may have to wait for one.
+            self.crew.submit(Job(each.advance))
+        return bool(fed)
 
     def _end_deleted(self, inbox: Inbox) -> None:
         inbox.deleted = True
@@ -362,22 +384,55 @@ class ProcessEndpoint(CrewLink):
         absorbed = []
         self.is_absorbing = True  # what all of them have appended leaves together
         try:
-            for sink in [*self.armed]:
-                if sink.absorb():
-                    absorbed.append(sink.stream)
-                    if sink.has_little():
-                        sink.disarm()
-                elif not sink.disarm():
-                    del self.armed[sink]
+            for each in [*self.armed]:
+                if len(self.armed) == 1 and each.is_young(now):
+                    return True
+                if each.absorb():
+                    absorbed.append(each)
+                    if each.has_little(len(self.armed)):
+                        each.disarm()
+                elif not each.disarm():
+                    del self.armed[each]
+                    self._disarmed_now[each] = None
         finally:
             self.is_absorbing = False
-        for stream in absorbed:
-            route = stream.route
-            if route is not None and route.gather and not self.outgoing.see_off(stream, route):
-                # Some of it has waited for a tick already.
-                interval = stream.packing.interval_seconds
-                route.gather.due_at = min(route.gather.due_at, now + interval - TICK_SECONDS)
+        for each in absorbed:
+            each.see_off(now)
         return bool(absorbed)
+
+    def _absorb_late(self) -> None:
+        """Take in what was appended behind a tick that had disarmed its producer: of those that were disarmed of late,
+        and of a few others, since a thread may be stopped for any time.
+        """
+        for each in {**self._disarmed_before, **self._disarmed_now}:
+            each.absorb()
+        self._disarmed_before, self._disarmed_now = self._disarmed_now, {}
+        some = [*islice(self._to_absorb, _PUBLISHERS_AT_ONCE)]
+        for number in some:
+            publisher = self.publishers.get(number)
+            if publisher is not None:
+                publisher.sink.absorb()
+        if not some:
+            self._to_absorb = iter([*self.publishers])
+
+    def forget_sink(self, sink: Sink) -> None:
+        """A producer is closed; under the lock."""
+        for each in (self.armed, self._disarmed_now, self._disarmed_before):
+            each.pop(sink, None)
+        if self._published_last is sink:
+            self._published_last = None
+
+    def absorb_later(self, sink: Sink) -> None:
+        """A producer was disarmed; a thread that has found it armed may append yet. Under the lock."""
+        self._disarmed_now[sink] = None
+
+    def is_next_in_turn(self, sink: ConsumerSink) -> bool:
+        """Whether so many producers as would be too many to look after have published one after the other, this one
+        last; under the lock.
+        """
+        self._turns = 0 if sink is self._published_last else self._turns + 1
+        self._published_last = sink
+        return self._turns >= MANY_ARMED
 
     def _flush_due(self, now: float) -> bool:
         began = time.monotonic()
@@ -388,8 +443,8 @@ class ProcessEndpoint(CrewLink):
 
     def flush_all(self) -> None:
         """Send everything that was gathered, the oldest first: before a stream changes its route."""
-        for sink in self.armed:
-            sink.absorb()
+        for each in [*self.armed]:
+            each.absorb()
         began = time.monotonic()
         self.core.flush_all(began)
         self.outgoing.sent(began)
@@ -508,6 +563,8 @@ class ProcessEndpoint(CrewLink):
     def close_inbox(self, inbox: Inbox) -> None:
         """Take in no more events for it; members of groups tell how far they came."""
         with self.lock:
+            if inbox.is_seated:
+                inbox.leave_seats()
             if self.inboxes.pop(inbox.number, None) is None:
                 return
             for publisher in self.publishers.values():

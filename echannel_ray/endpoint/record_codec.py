@@ -341,6 +341,7 @@ class RecordReader:
         self._incarnation = incarnation
         self._reader = reader
         self.makes_batches = reader.batches is not None
+        self.takes_any = not self.makes_batches and isinstance(reader, UntypedReader)  # what is no record, as it is
 
     def is_same(self, event: Any) -> bool:
         """Whether the consumer would get an equal object of the same type: then it gets the object itself."""

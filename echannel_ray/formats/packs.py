@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pickle
 import struct
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import msgspec
 
@@ -20,7 +20,10 @@ from echannel_ray.core.gather import PackColumns
 from echannel_ray.core.kinds import BLOCK, BUFFERS, DATA, GAP, NOTICE, PICKLED, PLAIN, RECORD, TOKEN_BYTES
 from echannel_ray.formats.events import decode
 
-_NOT_NEGATIVE = Annotated[int, msgspec.Meta(ge=0)]
+if TYPE_CHECKING:
+    from echannel_ray.core.mixtures import MixedColumns
+
+NOT_NEGATIVE = Annotated[int, msgspec.Meta(ge=0)]
 _POSITIVE = Annotated[int, msgspec.Meta(ge=1)]
 _ALL_KINDS: Final = bytes((PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE, RECORD, BLOCK))
 _TYPED: Final = frozenset({RECORD, BLOCK})
@@ -46,15 +49,27 @@ class PackBody(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=F
     """A decoded body. `streams`, `firsts`, `counts` and `marks` are parallel, a run each; `stamp` is its time."""
 
     control: list[Any]
-    streams: list[_NOT_NEGATIVE]
+    streams: list[NOT_NEGATIVE]
     firsts: list[_POSITIVE]
     counts: list[_POSITIVE]
-    marks: list[_NOT_NEGATIVE]
+    marks: list[NOT_NEGATIVE]
     kinds: bytes
-    delivery: _NOT_NEGATIVE
+    delivery: NOT_NEGATIVE
     stamp: float
     events: list[Any]
     tokens: bytes = b""
+
+
+class Decoded(Protocol):
+    """The body of any pack: its kinds as `PackBody` has them, and an entry for each event."""
+
+    @property
+    def kinds(self) -> bytes:
+        """One byte for all entries, or for each; nothing: all are PLAIN."""
+
+    @property
+    def events(self) -> list[Any]:
+        """The entries."""
 
 
 class _BytesBody(PackBody, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -66,20 +81,25 @@ class _StrBody(PackBody, array_like=True, forbid_unknown_fields=True, gc=False):
     events: list[bool | int | float | str | None]
 
 
-def _refuse_extension(code: int, data: memoryview) -> Any:
+def refuse_extension(code: int, data: memoryview) -> Any:
+    """Raise: no pack has an extension of msgpack."""
     raise MalformedPack(f"a pack has a msgpack extension ({code})")
 
 
 _PLAIN_TYPES: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_bytes = msgspec.msgpack.Decoder(_BytesBody, ext_hook=_refuse_extension).decode
-_decode_str = msgspec.msgpack.Decoder(_StrBody, ext_hook=_refuse_extension).decode
-_decode_any = msgspec.msgpack.Decoder(PackBody, ext_hook=_refuse_extension).decode
+_decode_bytes = msgspec.msgpack.Decoder(_BytesBody, ext_hook=refuse_extension).decode
+_decode_str = msgspec.msgpack.Decoder(_StrBody, ext_hook=refuse_extension).decode
+_decode_any = msgspec.msgpack.Decoder(PackBody, ext_hook=refuse_extension).decode
 
 
-def encode_pack(columns: PackColumns, gathered_bytes: int, stamp: float) -> list[Buffer]:
+def encode_pack(columns: PackColumns | MixedColumns, gathered_bytes: int, stamp: float) -> list[Buffer]:
     """What was gathered, as the pieces of a body: one, or several where the events are large on average."""
+    if not isinstance(columns, PackColumns):
+        from echannel_ray.formats.mixed_packs import encode_mixed
+
+        return encode_mixed(columns, stamp)
     parts = (
         columns.control, columns.streams, columns.firsts, columns.counts, columns.marks, columns.kinds,
         columns.delivery, stamp, columns.events, columns.tokens,
@@ -142,7 +162,7 @@ def decode_body(buffer: bytes | bytearray | memoryview) -> PackBody:
     return body
 
 
-def decode_events(body: PackBody) -> list[Any]:
+def decode_events(body: Decoded) -> list[Any]:
     """The events themselves, with an `Undecodable` in the place of each that can't be decoded in this process."""
     kinds = body.kinds
     events = body.events

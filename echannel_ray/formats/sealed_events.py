@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from echannel_ray.core.kinds import BUFFERS, DATA, NOTICE, PICKLED
 from echannel_ray.formats import pickled_data, plain
 from echannel_ray.formats.events import Notice, decode
-from echannel_ray.formats.packs import PackBody, decode_events
+from echannel_ray.formats.packs import Decoded, decode_events
 
 _SEALED: Final = frozenset({PICKLED, BUFFERS, DATA})
 _LOOKED_AT: Final = 4096
@@ -65,7 +65,7 @@ def sealed(kind: int, payload: Any) -> Any:
     return Notice(payload) if kind == NOTICE else payload
 
 
-def sealed_events(body: PackBody) -> list[Any]:
+def sealed_events(body: Decoded) -> list[Any]:
     """The events of a pack as sealed ones, in the way of `packs.decode_events`."""
     kinds = body.kinds
     if not kinds:
@@ -78,7 +78,7 @@ def sealed_events(body: PackBody) -> list[Any]:
 class Decoding(NamedTuple):
     """What becomes of what comes in at an endpoint: of the events of a pack, and of one that came in chunks."""
 
-    events: Callable[[PackBody], list[Any]]
+    events: Callable[[Decoded], list[Any]]
     event: Callable[[int, Any], Any]
 
 

@@ -9,23 +9,34 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from echannel_ray.core.gather import MAX_MIXED_BYTES
 from echannel_ray.core.kinds import PICKLED, PLAIN, RECORD, wire_kind
 from echannel_ray.core.messages import Membership
 from echannel_ray.core.windows import Blocker, holds_up, refuses
 from echannel_ray.derived.branch import Chunk
 from echannel_ray.derived.branches import Branches
 from echannel_ray.derived.grants import Grants, Info
-from echannel_ray.endpoint.crew import TICK_SECONDS
-from echannel_ray.formats.events import OVERHEAD_BYTES
+from echannel_ray.endpoint.crew import EARLY_SECONDS, MANY_ARMED, TICK_SECONDS
+from echannel_ray.formats.events import (
+    MAX_INT,
+    MIN_INT,
+    OVERHEAD_BYTES,
+    SIMPLE_CLASSES,
+    is_countable,
+    pickle_of_simple,
+    size_of,
+)
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.producers.bulk import publish_block
 from echannel_ray.producers.drain import Drain
+from echannel_ray.producers.handover import Handover
 from echannel_ray.producers.outlet import SMALL_BYTES, Encoded, Outlet
 from echannel_ray.producers.pending_deliveries import PendingDelivery
 from echannel_ray.producers.sink import Sink
 
 if TYPE_CHECKING:
     from echannel_ray.derived.inline_host import InlineHost
+    from echannel_ray.producers.mixed_list import MixedList
     from echannel_ray.producers.publisher import Publisher
 
 _LEAST_ARMED_BYTES = 1024 + OVERHEAD_BYTES
@@ -33,12 +44,23 @@ _FREQUENT_TICKS = 3
 # Where nobody but modulators gets what is published, no pack bounds what they get at once.
 _MOST_TO_MODULATORS = 1023
 _MANY_IN_A_TICK = 8
+# Of many producers that are armed, those with less than that in a tick share a list.
+_MANY_BY_ITSELF = 64
+_MAX_MIXED_SIZE = MAX_MIXED_BYTES + OVERHEAD_BYTES
+# What has a large array in it is encoded twice where it was taken for simple: so are one in so many, at most.
+_UNSIMPLE = 64
 
 
 class ConsumerSink(Sink):
     """To consumers, those of this process too, and to modulators. Who publishes often is *armed* (see `_arm`): then
     `publish` only appends to a list, which is absorbed at the next tick.
     """
+
+    # What each event touches is together in memory: with thousands of producers in turn that is what an event costs.
+    __slots__ = ("_absorbed", "_armed_bytes", "_armed_kind", "_direct", "_encoded", "_encoded_mixed", "_encoded_room",
+                 "_former", "_gathered_at_tick", "_gathered_in_tick", "_handover", "_lane", "_lists", "_mixed",
+                 "_mixed_kind", "_plain", "_plain_mixed", "_plain_room", "_sizes", "_takes_turns", "_unsimple",
+                 "admission", "branches", "grants", "has_branches", "hosts_modulators", "outlet")  # fmt: skip
 
     def __init__(
         self,
@@ -59,31 +81,104 @@ class ConsumerSink(Sink):
         self._gathered_at_tick = -_FREQUENT_TICKS
         self._gathered_in_tick = 0
         self._absorbed = 0  # since the last tick
-        self._plain: list[bytes] = []  # published the short way, and not yet absorbed
+        self._plain: list[Any] = []  # bytes and scalars, published the short way, and not yet absorbed
         # Those of other kinds, a list for each: who appends late, when we are armed for another, must not mix them.
         self._lists: dict[int, list[bytes]] = {PICKLED: []}
         self._encoded = (PICKLED, self._lists[PICKLED])  # that of the kind that we were armed for last
         self._plain_room = self._encoded_room = 0  # how many events may be in these two lists; at most one is not 0
+        self._armed_kind = PLAIN  # for which we were armed last
         self._armed_bytes = 0  # how large each of them may be
+        self._unsimple = 0  # how many more containers are to be encoded in the way that suits all
+        self._handover = Handover(self.outlet)  # to consumers of this process
         self._direct: InlineHost | None = None  # which gets objects at once, without a lock of ours
+        # The list that all in a mixture share: that of its own, by kinds too, and that of the one that it left last.
+        self._mixed: MixedList | None = None
+        # With lane and kind, all read at once: another thread may have the stream join another mixture meanwhile.
+        self._plain_mixed: tuple[MixedList, bytes, int] | None = None
+        self._encoded_mixed: tuple[MixedList, bytes, int] | None = None
+        self._former: MixedList | None = None
+        self._mixed_kind = PLAIN
+        self._lane = b""
+        self._takes_turns = False  # whether it is one of many that have little each
 
     # ---- publishing ----
 
     @override
     def publish(self, event: Any, timeout: float | None = None) -> bool:
         # An append is atomic: where we are armed, it needs no lock.
-        if type(event) is bytes:
-            pending = self._plain
-            if len(pending) < self._plain_room and len(event) <= self._armed_bytes:
-                pending.append(event)
-                return True
-            return self._gather(event, timeout, PLAIN, event, len(event) + OVERHEAD_BYTES)
-        if self.stream.limit_bytes < 0 and not self._encoded_room:
+        event_class = type(event)
+        if event_class is bytes:
+            place = self._plain_mixed
+            if place is None:
+                pending = self._plain
+                if len(pending) < self._plain_room and len(event) <= self._armed_bytes:
+                    pending.append(event)
+                    return True
+            else:
+                mixed, lane, _ = place
+                pending = mixed.pending
+                if len(pending) < mixed.room and len(event) <= MAX_MIXED_BYTES:
+                    pending.extend((lane, event))
+                    return True
+            if not self._handover.room:
+                return self._gather(event, timeout, PLAIN, event, len(event) + OVERHEAD_BYTES)
+        place = self._encoded_mixed
+        if event_class is bytes:
+            pass  # it is handed over
+        elif self._plain_room:
+            # As `is_countable` and `encode` would say, without the calls.
+            if (
+                event is None
+                or event_class is float
+                or event_class is bool
+                or (event_class is int and MIN_INT <= event <= MAX_INT)
+                or (event_class is str and len(event) <= self._armed_bytes and event.isascii())
+            ):
+                pending = self._plain
+                if len(pending) < self._plain_room:
+                    pending.append(event)
+                    return True
+        elif event_class in SIMPLE_CLASSES and (
+            (self._encoded[0] == PICKLED and self._encoded_room) if place is None else place[2] == PICKLED
+        ):
+            # Scalars too: to be armed anew whenever they and containers take turns would cost more.
+            if not self._unsimple:
+                data = pickle_of_simple(event)
+                if data is not None:
+                    size = len(data) + OVERHEAD_BYTES
+                    if place is not None:
+                        mixed, lane, _ = place
+                        pending = mixed.pending
+                        if len(pending) < mixed.room and size <= _MAX_MIXED_SIZE:
+                            pending.extend((lane, data))
+                            return True
+                    else:
+                        pending = self._encoded[1]
+                        if len(pending) < self._encoded_room and size <= self._armed_bytes:
+                            pending.append(data)
+                            return True
+                    return self._gather(event, timeout, PICKLED, data, size)
+                self._unsimple = _UNSIMPLE
+            self._unsimple -= 1
+        handover = self._handover
+        if len(handover.events) < handover.room:
+            handover.events.append(event)
+            if not handover.room:
+                with self.lock:
+                    handover.absorb()
+            return True
+        if self.stream.limit_bytes < 0 and not self._encoded_room and place is None:
             direct = self._direct
             if direct is not None and (self.records is None or self.records.takes(event)) and direct.publish(event):
                 return True
             return self.publisher.publish_encoded(event, timeout)  # type: ignore[no-any-return]
         kind, payload, size = self.encode(event)
+        if place is not None and kind == place[2]:
+            mixed, lane, _ = place
+            pending = mixed.pending
+            if len(pending) < mixed.room and size <= _MAX_MIXED_SIZE:
+                pending.extend((lane, payload))
+                return True
         armed_kind, pending = self._encoded
         if kind == armed_kind and len(pending) < self._encoded_room and size <= self._armed_bytes:
             pending.append(payload)
@@ -95,20 +190,31 @@ class ConsumerSink(Sink):
         stream = self.stream
         endpoint = self.endpoint
         has_left = taken = False
-        if kind == PLAIN and self.records is not None:
-            self.records.ready(event)  # which raises: bytes are no record
+        if kind == PLAIN:
+            if self.records is not None:
+                self.records.ready(event)  # which raises: bytes are no record
+            data = None if is_countable(payload) or size > SMALL_BYTES else pickle_of_simple(payload)
+            if data is not None:
+                kind, payload, size = PICKLED, data, len(data) + OVERHEAD_BYTES
         with self.lock:
-            if self._plain or any(self._lists.values()):
+            mixed = self._mixed
+            if mixed is not None and not self._may_mix(kind, payload, size):
+                self.disarm()
+                mixed = None
+            if mixed is None and (self._plain or any(self._lists.values()) or self._has_late()):
                 self.absorb()
-            published = stream.published_bytes + size
+            published = stream.own_mark + size
             if self.has_branches and size <= SMALL_BYTES:
                 taken = self._append_again(kind, payload, size)
-            if taken or published > stream.limit_bytes or size > SMALL_BYTES or self.has_branches:
+            if mixed is not None:
+                has_left = mixed.take(self._lane, payload)
+                gather = mixed.mixture.gather
+            elif taken or published > stream.limit_bytes or size > SMALL_BYTES or self.has_branches:
                 gather = None
             else:
                 gather = stream.append(kind, payload, size)
                 has_left = endpoint.outgoing.see_off(stream, stream.route)  # type: ignore[arg-type]
-                self._arm(kind, size)
+                self._arm(kind, size, has_left)
         if taken:
             endpoint.outgoing.write()
             self.branches.advance()
@@ -124,7 +230,7 @@ class ConsumerSink(Sink):
     def _append_again(self, kind: int, payload: Any, size: int) -> bool:
         """What was appended is on its way to modulators: arm again, and begin with this event. Whether it was taken."""
         self.publisher.check_accepting()
-        if self.is_halted or type(payload) is not bytes or not self.branches.may_arm(kind):
+        if self.is_halted or not self.branches.may_arm(kind):
             return False
         self._arm(kind, size)
         if kind == PLAIN and self._plain_room:
@@ -135,7 +241,7 @@ class ConsumerSink(Sink):
             return False
         return True
 
-    def _arm(self, kind: int, size: int) -> None:
+    def _arm(self, kind: int, size: int, has_left: bool = False) -> None:
         """Let `publish` append so many events of this kind, and of about this size, without asking: to a full pack, if
         the window has room for that.
 
@@ -144,26 +250,81 @@ class ConsumerSink(Sink):
         crew = self.endpoint.crew
         ticks = crew.ticks - self._gathered_at_tick
         is_frequent = ticks < _FREQUENT_TICKS
+        is_next = self.endpoint.is_next_in_turn(self)
+        if (self._takes_turns or (is_next and not is_frequent)) and self._join_mixture(kind, size):
+            return
         self._gathered_at_tick = crew.ticks
         self._gathered_in_tick = 1 if ticks else self._gathered_in_tick + 1
+        if has_left:
+            self._disarm_own()  # the first event of a pack looks at the clock
+            return
         # What an armed producer appends waits for a tick.
         if is_frequent and crew.ticking and self.stream.packing.interval_seconds >= TICK_SECONDS:
             # With too large a size, what is left of a window would be used in ever smaller steps.
             armed_bytes = self._sizes.get(kind) or max(_LEAST_ARMED_BYTES, 1 << (size - 1).bit_length())
             # For who goes only to modulators no link's load says whether to gather.
-            unasked = self.stream.policy.unasked
+            gather = self.stream.gather
+            unasked = self.stream.policy.unasked - (len(gather.events) if gather is not None else 0)
             if self.has_branches and not self.stream.recipients:
                 is_busy = self._gathered_in_tick >= _MANY_IN_A_TICK and self.stream.packing.degree != 1
                 unasked = _MOST_TO_MODULATORS if is_busy else 0
             room = self._room_for(armed_bytes, unasked)
             self.disarm()
             if room > 0:
+                self._armed_kind = kind
                 self._armed_bytes = armed_bytes - OVERHEAD_BYTES if kind == PLAIN else armed_bytes
                 self._plain_room = room if kind == PLAIN else 0
                 if kind == PICKLED or wire_kind(kind) == RECORD:
                     self._encoded = kind, self._lists.setdefault(kind, [])
                     self._encoded_room = room
                 self.endpoint.armed[self] = None
+
+    def _may_mix(self, kind: int, payload: Any, size: int) -> bool:
+        """Whether this event goes the way of the mixture that the stream is in."""
+        assert self._mixed is not None
+        is_small = size <= _MAX_MIXED_SIZE and kind == self._mixed_kind and type(payload) is bytes
+        return is_small and not self.is_halted and self._mixed.is_wanted
+
+    def _join_mixture(self, kind: int, size: int) -> bool:
+        """Let `publish` append to a list that many producers share, if packs gather on the link: for one of many that
+        publish now and then. Whether it may.
+        """
+        stream = self.stream
+        mixes = kind in (PLAIN, PICKLED) or wire_kind(kind) == RECORD
+        if not (mixes and stream.policy.unasked and size <= _MAX_MIXED_SIZE and self.endpoint.crew.ticking):
+            return False
+        if self.has_branches or stream.limit_bytes < 0 or stream.packing.interval_seconds < TICK_SECONDS:
+            return False
+        mixture = self.endpoint.core.sender.mixture_for(stream, kind)
+        if mixture is None:
+            return False
+        if mixture.owner is None:
+            from echannel_ray.producers.mixed_list import MixedList
+
+            mixture.owner = MixedList(self.endpoint, mixture, stream.packing.interval_seconds)
+        self._disarm_own()
+        lane = mixture.owner.join(self, kind)
+        if lane is None:
+            return False
+        self._lane, self._mixed_kind, self._mixed = lane, kind, mixture.owner
+        place = mixture.owner, lane, kind
+        self._plain_mixed = place if kind == PLAIN else None
+        self._encoded_mixed = None if kind == PLAIN else place
+        return True
+
+    def left_mixture(self) -> None:
+        """The stream publishes by itself again. A thread may still be about to append to the list."""
+        self._former, self._takes_turns = self._mixed, False
+        self._mixed = self._plain_mixed = self._encoded_mixed = None
+
+    def _has_late(self) -> bool:
+        return self._former is not None and bool(self._former.pending)
+
+    def take_late(self, kind: int, payload: bytes) -> None:
+        """An event that was found in the list of a mixture which the stream has left."""
+        (self._plain if kind == PLAIN else self._lists.setdefault(kind, [])).append(payload)
+        if not self.is_halted:
+            self.absorb()
 
     def _arm_directly(self) -> None:
         """Let `publish` hand objects to the one inline modulator that gets them, as many as there is room for."""
@@ -176,6 +337,8 @@ class ConsumerSink(Sink):
 
     def _room_for(self, each_bytes: int, most: int) -> int:
         """How many events of this size everybody has room for, up to so many."""
+        if self.outlet.local:
+            return 0  # they get theirs at once
         stream = self.stream
         limit = stream.limit_bytes - stream.published_bytes
         if self.has_branches:
@@ -184,9 +347,20 @@ class ConsumerSink(Sink):
                 limit = min(limit, stream.limit_bytes - stream.published_bytes)
         return min(most, limit // each_bytes)
 
-    def has_little(self) -> bool:
-        """Whether so little came since the last tick that each event should be looked at, and leave at once."""
+    @override
+    def is_young(self, now: float) -> bool:
+        gather = self.stream.gather
+        return gather is not None and bool(gather.began_at) and gather.due_at > now + EARLY_SECONDS
+
+    @override
+    def has_little(self, armed: int) -> bool:
+        """Whether so little came since the last tick that each event should be looked at, and leave at once; or it is
+        one of many that are armed, which are looked after together where each has little.
+        """
         absorbed, self._absorbed = self._absorbed, 0
+        self._takes_turns = armed >= MANY_ARMED and absorbed < _MANY_BY_ITSELF
+        if self._takes_turns:
+            return True
         return not self.stream.policy.unasked if self.stream.recipients else absorbed < _MANY_IN_A_TICK
 
     @override
@@ -194,8 +368,15 @@ class ConsumerSink(Sink):
         if self._direct is not None:
             self._direct.direct_room = 0
             self._direct = None
-        was_armed = bool(self._plain_room or self._encoded_room)
-        self._plain_room = self._encoded_room = 0
+        if self._mixed is not None:
+            self._mixed.absorb()
+        if self.stream.mixture is not None:
+            self.stream.mixture.release(self.stream)
+        return self._disarm_own()
+
+    def _disarm_own(self) -> bool:
+        was_armed = bool(self._plain_room or self._encoded_room or self._handover.room)
+        self._plain_room = self._encoded_room = self._handover.room = 0
         return was_armed
 
     @override
@@ -203,26 +384,39 @@ class ConsumerSink(Sink):
         if self._direct is not None:
             seen = self._direct.seen_directly()
             self.endpoint.core.skip(self.stream, seen)
+        for mixed in (self._former, self._mixed):
+            if mixed is not None and mixed.pending:
+                mixed.absorb()
         if self.is_halted:
             return False  # a thread that found it armed was late: that is published after the cut
+        absorbed = self._handover.absorb() if self.outlet.local else 0
         # Several lists, since a thread that was about to append may go on after another has armed us for another kind.
-        # What is of a kind that it is not armed for came first.
-        lists = [(PLAIN, self._plain), *self._lists.items()]
-        absorbed_before = self._absorbed
-        armed = PLAIN if self._plain_room else self._encoded[0]
-        for kind, pending in sorted(lists, key=lambda each: each[0] == armed) if len(lists) > 2 else lists:
+        lists = [each for each in self._lists.items() if each[1]]
+        if self._plain:
+            lists.append((PLAIN, self._plain))
+        if len(lists) > 1:  # what is of a kind that we were not armed for last came first
+            lists.sort(key=lambda each: each[0] == self._armed_kind)
+        for kind, pending in lists:
             count = len(pending)
-            if count:
-                # Another thread may append between these two, behind what is taken.
-                taken = pending[:count]
-                del pending[:count]
-                each_bytes = self._sizes.get(kind)
-                size = each_bytes * count if each_bytes else sum(map(len, taken)) + OVERHEAD_BYTES * count
-                if self.has_branches:
-                    self.branches.feed(Chunk(kind, taken, None, size))
-                self.outlet.absorb(kind, taken, size)
-                self._absorbed += count
-        return self._absorbed > absorbed_before
+            # Another thread may append between these two, behind what is taken.
+            taken = pending[:count]
+            del pending[:count]
+            each_bytes = self._sizes.get(kind)
+            size = each_bytes * count if each_bytes else size_of(taken)
+            if self.has_branches:
+                self.branches.feed(Chunk(kind, taken, None, size))
+            self.outlet.absorb(kind, taken, size)
+            absorbed += count
+        self._absorbed += absorbed
+        return absorbed > 0
+
+    @override
+    def see_off(self, now: float) -> None:
+        """What was absorbed at a tick leaves when its time has come."""
+        route = self.stream.route
+        if route is not None and route.gather and not self.endpoint.outgoing.see_off(self.stream, route):
+            # Some of it has waited for a tick already.
+            route.gather.leave_by(now + self.stream.packing.interval_seconds - TICK_SECONDS)
 
     # ---- the long way ----
 
@@ -266,6 +460,10 @@ class ConsumerSink(Sink):
                 self._arm_directly()
             elif self.branches.may_arm(encoded[0]):
                 self._arm(encoded[0], encoded[2])
+        elif self.records is None and self._handover.arm():
+            self.endpoint.armed[self] = None
+            if not self.endpoint.crew.ticking:
+                self.endpoint.crew.wake_ticker()
         return complete
 
     @override
@@ -277,7 +475,7 @@ class ConsumerSink(Sink):
         endpoint = self.endpoint
         with self.lock:
             self.absorb()
-            takes_long_way = stream.published_bytes + size > stream.limit_bytes or size > SMALL_BYTES
+            takes_long_way = stream.own_mark + size > stream.limit_bytes or size > SMALL_BYTES
             if not takes_long_way and not self.has_branches:
                 stream.append(kind, payload, size)
                 delivery = endpoint.new_delivery()
@@ -339,8 +537,8 @@ class ConsumerSink(Sink):
     @override
     def apply(self, membership: Membership) -> None:
         if membership.recency > self.stream.version:
-            self.absorb()
             self.disarm()
+            self.absorb()
             # Another incarnation: deleted, and made again before we heard of it.
             deleted = membership.deleted or membership.incarnation != self.publisher.incarnation
             self.branches.apply(membership, deleted)
@@ -359,7 +557,9 @@ class ConsumerSink(Sink):
     @override
     def leave(self) -> None:
         self.branches.leave()
-        self.endpoint.armed.pop(self, None)
+        if self._former is not None:
+            self._former.forget(self._lane)
+        self.endpoint.forget_sink(self)
 
     @override
     def close(self) -> None:

@@ -34,7 +34,11 @@ class LocalSource:
     @property
     def is_full(self) -> bool:
         """Whether the inbox has no room for events of this process."""
-        return self.inbox.local_pending >= self.inbox.window_events
+        inbox = self.inbox
+        if inbox.local_pending < inbox.window_events:
+            return False
+        inbox.settle()
+        return inbox.local_pending >= inbox.window_events
 
     def offer(self, events: Any, sequence: int, delivery: int, kind: int) -> None:
         """Put these into the inbox: objects, or records of a kind that have to be read first."""
@@ -135,7 +139,7 @@ def hand_over(
     number = delivery.number if delivery is not None else 0
     for source in outlet.local:
         inbox = source.inbox
-        is_full = inbox.local_pending >= inbox.window_events  # as the source says, without the call
+        is_full = inbox.local_pending >= inbox.window_events and source.is_full
         if is_full and not holds_up(outlet.stream.overflow) and not _drop(outlet, source, sequence):
             continue
         records = inbox.records

@@ -230,6 +230,8 @@ class Outlet:
         stream = self.stream
         if stream.gather is not None:
             stream.gather.end_run()
+        if stream.mixture is not None:
+            stream.mixture.count(stream)
         # Each had an overhead in its mark, but for those in blocks, which have one together.
         overheads = stream.next_sequence - 1 - stream.skipped - stream.records_in_blocks + stream.blocks
         return {

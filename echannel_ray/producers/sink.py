@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 class Sink:
     """One per producer, which asks it for all that depends on where its events go."""
 
-    is_halted = False  # while consumers go over to other modulators
+    __slots__ = ("__weakref__", "encode", "endpoint", "is_halted", "lock", "publisher", "records", "stream")
     branches: Iterable[Branch] = ()  # the modulators that work here
 
     def __init__(self, publisher: Publisher) -> None:
         self.publisher = publisher
+        self.is_halted = False  # while consumers go over to other modulators
         self.endpoint = publisher.endpoint
         self.stream = publisher.stream
         self.records = publisher.records
@@ -68,6 +69,17 @@ class Sink:
         """Take in what was published without asking. Whether there was anything."""
         return False
 
+    def is_young(self, now: float) -> bool:
+        """Whether what was published without asking, if anything, belongs to a pack that need not leave yet."""
+        return False
+
+    def has_little(self, armed: int) -> bool:
+        """Whether so little came since the last tick that each event should be looked at, and leave at once."""
+        return False
+
+    def see_off(self, now: float) -> None:
+        """What was taken in at a tick leaves, or when its time has come."""
+
     def disarm(self) -> bool:
         """Have the next event ask first. Whether it would not have."""
         return False
@@ -88,6 +100,9 @@ class Sink:
         """The producer is closed."""
 
     # ---- without it ----
+
+    def advance(self) -> object:
+        """Send what has left, where the endpoint's lock is in the way of that."""
 
     def close(self) -> None:
         """The producer has left."""

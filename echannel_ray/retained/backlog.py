@@ -14,7 +14,7 @@ from echannel_ray.producers.pending_deliveries import PendingDelivery
 from echannel_ray.retained import log_calls
 
 FULL_BYTES: Final = 128 << 10
-_FULL_EVENTS: Final = 1024
+FULL_EVENTS: Final = 1024
 _MOST_UNDER_WAY: Final = 8
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -80,6 +80,15 @@ class Backlog:
         self._gathered_bytes += size
         self.sequence += 1
 
+    def add_small(self, kind: int, payloads: list[Any], size: int) -> None:
+        """Many small events of one kind: no more than fit into an entry."""
+        if kind != self._kind:
+            self._close_entry()
+            self._kind = kind
+        self._gathered += payloads
+        self._gathered_bytes += size
+        self.sequence += len(payloads)
+
     def add_block(self, kind: int, data: bytes, count: int, size: int) -> None:
         """So many records in a block."""
         self._close_entry()
@@ -106,12 +115,26 @@ class Backlog:
         self._first += count
 
     @property
+    def gathered(self) -> int:
+        """How many events are gathered."""
+        return len(self._gathered) + self._entries_events
+
+    @property
+    def gathered_bytes(self) -> int:
+        """How large they are."""
+        return self._gathered_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what was gathered is as much as goes together."""
+        return self._gathered_bytes >= FULL_BYTES or self.gathered >= FULL_EVENTS
+
+    @property
     def is_due(self) -> bool:
         """Whether what was gathered should leave: nothing is under way whose answer would have it leave, or it is
         enough.
         """
-        events = len(self._gathered) + self._entries_events
-        return not self.sent or self._gathered_bytes >= FULL_BYTES or events >= _FULL_EVENTS
+        return not self.sent or self.is_full
 
     def leave(self) -> None:
         """Have all that was gathered sent next."""
@@ -137,6 +160,11 @@ class Backlog:
                 self._under_way += 1
                 return sent
         return None
+
+    @property
+    def has_to_send(self) -> bool:
+        """Whether something has left that is not under way."""
+        return any(not sent.is_under_way for sent in reversed(self.sent))
 
     def logged_up_to(self, last: int) -> list[Sent]:
         """These are in the log; those of them that somebody waits for."""

@@ -38,7 +38,8 @@ def decoded(entry: Entry, start: int, stop: int, endpoint: ProcessEndpoint) -> E
         kind, events = events_of(entry, start, stop, endpoint.decoding)
     except Exception as error:  # an entry is checked by nobody before it is logged
         kind, events = PLAIN, undecodable(error, stop - start)
-    if kind == PLAIN and not PECULIAR.isdisjoint(map(type, events)):
+        endpoint.peculiar_seen = True
+    if kind == PLAIN and entry.kind != PLAIN and not PECULIAR.isdisjoint(map(type, events)):
         endpoint.peculiar_seen = True
     return EntryPart(entry, start, stop, kind, events)
 
@@ -48,7 +49,9 @@ def events_of(entry: Entry, start: int, stop: int, decoding: Decoding = ORDINARY
     begin, end = max(0, start - entry.first), min(entry.count, stop - entry.first)
     if entry.kind == BLOCK:
         return typed(BLOCK, entry.token), Block(entry.data, entry.count, begin, end)
-    payloads = _payloads(entry.data)[begin:end]
+    payloads = _payloads(entry.data)
+    if (begin, end) != (0, len(payloads)):
+        payloads = payloads[begin:end]
     if len(payloads) != end - begin:
         raise MalformedPack(f"an entry of {entry.count} events has {begin + len(payloads)}")
     if entry.kind == RECORD:

@@ -363,9 +363,11 @@ class LogReader(Supply):
             repeated, gap = self._seen.sort_out(cursor, entry.producer, first, stop - start)
             if gap is not None:
                 yield Arrival(source, gap[0], (), start, 0, False, 0, gap[1])
+        if repeated:
+            events = events[repeated:]
         if start + repeated < stop:
             yield Arrival(
-                source, first + repeated, events[repeated:], start + repeated, max(1, size_of(entry)),
+                source, first + repeated, events, start + repeated, max(1, size_of(entry)),
                 fetched.is_redelivered, int(stop - 1 in fetched.delivered), 0, entry.published_at, 0, kind,
             )  # fmt: skip
 

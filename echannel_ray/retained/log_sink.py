@@ -3,7 +3,10 @@
 Rules:
 
 * Events are gathered while something is under way to the log, and leave together when that is answered, or when they
-  are enough: so the load itself decides how many go together, and one by itself leaves at once.
+  are enough: so the load itself decides how many go together, and one by itself leaves at once. With a packing degree
+  that the channel gives, they leave when they are so many, or when its interval has passed.
+* While they are gathered, a producer is *armed*: what it publishes is appended to a list, which is absorbed when they
+  leave.
 * What is not known to be logged is kept, and sent again to the next log host; the log leaves out what it has.
 * A log host that can't log, since its disk is full say, is asked again now and then; meanwhile the window fills up, and
   the overflow policy decides.
@@ -20,11 +23,12 @@ from typing import Any, Final
 from typing_extensions import override
 
 from echannel_ray import errors
-from echannel_ray.core.kinds import BUFFERS
+from echannel_ray.core.kinds import BUFFERS, PICKLED, PLAIN, RECORD, wire_kind
 from echannel_ray.core.messages import LogAddress, Membership, OpenLog
+from echannel_ray.core.packing import ADAPTIVE
 from echannel_ray.core.windows import DROP_LONGEST_WAITING, LOG, REFUSE, WAIT, Blocker, holds_up, on_full
 from echannel_ray.endpoint.calls import Call, Nobody
-from echannel_ray.endpoint.crew import Job
+from echannel_ray.endpoint.crew import EARLY_SECONDS, Job
 from echannel_ray.endpoint.deadlines import deadline_of
 from echannel_ray.formats.events import OVERHEAD_BYTES
 from echannel_ray.producers.outlet import Encoded, joined
@@ -32,11 +36,13 @@ from echannel_ray.producers.pending_deliveries import Failure, PendingDelivery
 from echannel_ray.producers.publisher import Publisher
 from echannel_ray.producers.sink import Sink
 from echannel_ray.retained import log_calls
-from echannel_ray.retained.backlog import Backlog, Sent
+from echannel_ray.retained.backlog import FULL_BYTES, FULL_EVENTS, Backlog, Sent
 
 logger = logging.getLogger(__name__)
 
 _ASK_AGAIN_SECONDS: Final = 1.0
+_LEAST_ARMED_BYTES: Final = 256
+_NEVER: Final = float("inf")
 
 
 class LogSink(Sink):
@@ -52,6 +58,18 @@ class LogSink(Sink):
         self._awaited: set[PendingDelivery] = set()  # that are logged, and not handled by all
         self._failure = ""
         self._published_events = 0
+        packing = self.stream.packing
+        # None: what is under way decides.
+        self._policy = None if packing.degree == ADAPTIVE else self.stream.policy
+        self._due_at = _NEVER  # when what is gathered leaves by the clock
+        self._began_at = 0.0
+        self._sizes = {} if self.records is None else self.records.sizes  # of the events of some kinds
+        # Published the short way, and not yet absorbed: a list for each kind, since who is late must not mix them.
+        self._plain: list[bytes] = []
+        self._lists: dict[int, list[bytes]] = {PLAIN: self._plain, PICKLED: []}
+        self._encoded = (PICKLED, self._lists[PICKLED])  # that of the kind that we were armed for last
+        self._plain_room = self._encoded_room = 0  # how many events may be in these two lists; at most one is not 0
+        self._armed_bytes = 0  # how large each of them may be, with what is counted beside it
 
     def begin(self, membership: Membership) -> None:
         """Its producer was registered: find the log of this node."""
@@ -66,7 +84,17 @@ class LogSink(Sink):
 
     @override
     def publish(self, event: Any, timeout: float | None = None) -> bool:
-        encoded = self.encode(event)
+        # An append is atomic: where we are armed, it needs no lock.
+        if type(event) is bytes:
+            pending = self._plain
+            if len(pending) < self._plain_room and len(event) + OVERHEAD_BYTES <= self._armed_bytes:
+                pending.append(event)
+                return True
+        encoded = kind, payload, size = self.encode(event)
+        armed_kind, pending = self._encoded
+        if kind == armed_kind and len(pending) < self._encoded_room and size <= self._armed_bytes:
+            pending.append(payload)
+            return True
         outcome, _ = self.attempt(event, encoded, False)
         return bool(outcome if outcome is not None else self.publisher.publish_encoded(event, timeout, encoded))
 
@@ -81,6 +109,7 @@ class LogSink(Sink):
         assert encoded is not None
         kind, payload, size = encoded
         with self.lock:
+            self._take_pending()
             outcome: Any = self._admit(size, 1)
             if outcome:
                 self._backlog.add(kind, payload if kind != BUFFERS else joined(payload), size)
@@ -88,8 +117,9 @@ class LogSink(Sink):
                 self.stream.published_bytes += size
                 if deliver:
                     outcome = self._delivered()
-                elif self._backlog.is_due:
-                    self._backlog.leave()
+                else:
+                    self._leave_if_due()
+                    self._arm(kind, payload, size)
         if deliver and outcome is False:
             raise errors.Overloaded(
                 f"the event was dropped, as the policy says: {self._log_name} has no room",
@@ -108,7 +138,7 @@ class LogSink(Sink):
 
     def _delivered(self) -> PendingDelivery:
         """A delivery of the event that has just been added."""
-        self._backlog.leave()
+        self._leave()
         delivery = self.endpoint.new_delivery()
         here = [each for each in self.endpoint.inboxes.on(self.channel) if each.supply.reads_logs and not each.group]
         delivery.expect(1, here)
@@ -151,13 +181,13 @@ class LogSink(Sink):
         size = len(data) + OVERHEAD_BYTES
         while True:
             with self.lock:
+                self._take_pending()
                 outcome = self._admit(size, count)
                 if outcome:
                     self._backlog.add_block(kind, bytes(data), count, size)
                     self._published_events += count
                     self.stream.published_bytes += len(data) + OVERHEAD_BYTES * count
-                    if self._backlog.is_due:
-                        self._backlog.leave()
+                    self._leave_if_due()
             self._dispatch()
             if outcome is not None:
                 return outcome
@@ -168,7 +198,8 @@ class LogSink(Sink):
         deadline = deadline_of(timeout)
         with self.lock:
             self.publisher.check_open()
-            self._backlog.leave()
+            self._take_pending()
+            self._leave()
             target = self._backlog.last_sent
         self._dispatch()
         self.endpoint.crew.step_aside()
@@ -180,6 +211,113 @@ class LogSink(Sink):
                     raise TimeoutError(f"not all that was published was logged within {timeout} s: {self._log_name}")
                 self.endpoint.room.wait(min(left, _ASK_AGAIN_SECONDS))
                 self.publisher.check_open()
+
+    # ---- the short way; under the lock ----
+
+    def _arm(self, kind: int, payload: Any, size: int) -> None:
+        """Let `publish` append events of this kind, and of about this size, without asking, until those that are
+        gathered are enough, or the window is full. Only while something will have them leave.
+        """
+        self.disarm()
+        if type(payload) is bytes and (kind in (PLAIN, PICKLED) or wire_kind(kind) == RECORD):
+            # With too large a size, what is left of a window would be used in ever smaller steps.
+            self._armed_bytes = self._sizes.get(kind) or max(_LEAST_ARMED_BYTES, 1 << (size - 1).bit_length())
+            room = self._room()
+            self._plain_room = room if kind == PLAIN else 0
+            if kind != PLAIN:
+                self._encoded = kind, self._lists.setdefault(kind, [])
+                self._encoded_room = room
+
+    def _arm_again(self) -> None:
+        """The lists are empty again."""
+        if self._plain_room:
+            self._plain_room = self._room()
+        elif self._encoded_room:
+            self._encoded_room = self._room()
+        if not (self._plain_room or self._encoded_room):
+            self.endpoint.absorb_later(self)
+
+    def _room(self) -> int:
+        backlog = self._backlog
+        if self._policy is None:
+            most = FULL_EVENTS if backlog.sent else 0
+        else:
+            most = self._policy.degree if self._due_at < _NEVER else 0
+        window_bytes = self.stream.window_bytes - backlog.size_bytes
+        room_bytes = min(FULL_BYTES - backlog.gathered_bytes, window_bytes)
+        return max(0, min(most - 1 - backlog.gathered, room_bytes // self._armed_bytes))
+
+    @override
+    def disarm(self) -> bool:
+        was_armed = bool(self._plain_room or self._encoded_room)
+        self._plain_room = self._encoded_room = 0
+        if was_armed:
+            self.endpoint.absorb_later(self)
+        return was_armed
+
+    def _take_pending(self) -> None:
+        """Gather what was published the short way."""
+        # Those of a kind that we are not armed for came first.
+        armed = PLAIN if self._plain_room else self._encoded[0]
+        for kind, pending in sorted(self._lists.items(), key=lambda each: each[0] == armed):
+            count = len(pending)
+            if count:
+                # Another thread may append between these two, behind what is taken.
+                taken = pending[:count]
+                del pending[:count]
+                each_bytes = self._sizes.get(kind)
+                size = each_bytes * count if each_bytes else sum(map(len, taken)) + OVERHEAD_BYTES * count
+                self._backlog.add_small(kind, taken, size)
+                self._published_events += count
+                self.stream.published_bytes += size
+
+    @override
+    def absorb(self) -> bool:
+        self._take_pending()
+        if self._backlog.gathered:
+            self._leave_if_due()
+        if self._backlog.has_to_send:
+            self.endpoint.fed[self] = None  # which sends it without the lock
+        if self._due_at < _NEVER:
+            self.endpoint.crew.depart_at(self._due_at)
+        return self._due_at < _NEVER
+
+    @override
+    def is_young(self, now: float) -> bool:
+        return now + EARLY_SECONDS < self._due_at < _NEVER
+
+    @override
+    def advance(self) -> None:
+        self._dispatch()
+
+    # ---- when it leaves; under the lock ----
+
+    def _leave_if_due(self) -> None:
+        policy = self._policy
+        if policy is None:
+            if self._backlog.is_due:
+                self._leave()
+            return
+        now = time.monotonic()
+        if self._due_at == _NEVER:
+            self._began_at = now
+            self._due_at = policy.due_at(now)
+            self.endpoint.armed[self] = None
+            self.endpoint.crew.depart_at(self._due_at)
+            if not self.endpoint.crew.ticking:
+                self.endpoint.crew.wake_ticker()
+        is_enough = self._backlog.gathered >= policy.degree or self._backlog.is_full
+        if is_enough or self._due_at <= now + EARLY_SECONDS:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Have all that was gathered sent next."""
+        events, size_bytes = self._backlog.gathered, self._backlog.gathered_bytes
+        self._backlog.leave()
+        self._due_at = _NEVER
+        if self._policy is not None and events:
+            now = time.monotonic()
+            self._policy.left(now, events, size_bytes, 0.0, True, now - self._began_at)
 
     # ---- the calls ----
 
@@ -224,8 +362,10 @@ class LogSink(Sink):
             if isinstance(answer, log_calls.Appended):
                 delivered = self._backlog.logged_up_to(answer.last)
                 self._failure = ""
-                if self._backlog.is_due:
-                    self._backlog.leave()
+                self._take_pending()
+                if self._backlog.gathered:
+                    self._leave_if_due()
+                self._arm_again()
                 self.endpoint.room.notify_all()
             elif isinstance(answer, log_calls.Unlogged):
                 self._failure = answer.reason
@@ -268,6 +408,7 @@ class LogSink(Sink):
         with self.lock:
             self._is_looking = False
             self._address = address
+            self._take_pending()
             self._backlog.send_again()
         self._dispatch()
 
@@ -324,6 +465,7 @@ class LogSink(Sink):
             return
         self.stream.version = membership.recency
         if membership.deleted or membership.incarnation != self.publisher.incarnation:
+            self._take_pending()
             self.stream.deleted = True
             self.publisher.cut_off()
             self.endpoint.room.notify_all()
@@ -334,7 +476,13 @@ class LogSink(Sink):
             self._look_for_log()
 
     @override
+    def leave(self) -> None:
+        self.endpoint.forget_sink(self)
+        self.endpoint.fed.pop(self, None)
+
+    @override
     def counters(self) -> dict[str, Any]:
+        self._take_pending()
         return {
             "events_published": self._published_events,
             "events_dropped": self.stream.dropped,

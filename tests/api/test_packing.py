@@ -39,8 +39,9 @@ def degrees(channel: ec.EventChannel) -> list[float]:
     return [*channel.stats().packing_degree.values()]
 
 
-def test_a_pack_waits_for_its_degree(near, name):
-    channel = ec.channel(name, packing=ec.Packing(degree=10, interval_seconds=PATIENT))
+@pytest.mark.parametrize("retain", [None, ec.Retention(disk=False), ec.Retention(disk=True)], ids=str)
+def test_a_pack_waits_for_its_degree(near, name, retain):
+    channel = ec.channel(name, packing=ec.Packing(degree=10, interval_seconds=PATIENT), retain=retain)
     ask(near, subscribe, channel)
     with channel.producer() as producer:
         for number in range(9):
@@ -50,6 +51,17 @@ def test_a_pack_waits_for_its_degree(near, name):
         producer.publish(9)
         assert ask(near, get, 10) == [*range(10)]
         assert channel.stats().packs_sent == 1
+
+
+@pytest.mark.parametrize("degree", [2, 1000])
+def test_a_pack_of_a_retained_channel_leaves_when_its_interval_has_passed(near, name, degree):
+    channel = ec.channel(name, packing=ec.Packing(degree, interval_seconds=0.02), retain=ec.Retention(disk=False))
+    ask(near, subscribe, channel)
+    with channel.producer() as producer:
+        for count in (1, 3, 1, 7):
+            for number in range(count):
+                producer.publish(number)
+            assert ask(near, get, count) == [*range(count)]
 
 
 @pytest.mark.parametrize("size", [100, 1000, 5000, 50_000])
@@ -75,8 +87,9 @@ def test_the_interval_counts_for_each_channel_that_shares_a_link(near, name):
         assert ask(near, get, 1, 0) == ["slow"]  # in the same pack
 
 
-def test_what_drains_or_closes_waits_for_no_clock(near, name):
-    channel = ec.channel(name, packing=ec.Packing(degree=1000, interval_seconds=PATIENT))
+@pytest.mark.parametrize("retain", [None, ec.Retention(disk=False)], ids=str)
+def test_what_drains_or_closes_waits_for_no_clock(near, name, retain):
+    channel = ec.channel(name, packing=ec.Packing(degree=1000, interval_seconds=PATIENT), retain=retain)
     ask(near, subscribe, channel)
     producer = channel.producer()
     producer.publish(1)
@@ -87,8 +100,9 @@ def test_what_drains_or_closes_waits_for_no_clock(near, name):
     assert ask(near, get, 1) == [2]
 
 
-def test_delivering_waits_for_nothing(near, name):
-    channel = ec.channel(name, packing=ec.Packing(degree=1000, interval_seconds=PATIENT))
+@pytest.mark.parametrize("retain", [None, ec.Retention(disk=False)], ids=str)
+def test_delivering_waits_for_nothing(near, name, retain):
+    channel = ec.channel(name, packing=ec.Packing(degree=1000, interval_seconds=PATIENT), retain=retain)
     ask(near, subscribe, channel)
     with channel.producer() as producer:
         producer.publish(1)
@@ -109,8 +123,9 @@ def test_delivering_waits_for_nothing(near, name):
     ],
     ids=str,
 )
-def test_everything_comes_once_and_in_order(parties, name, packing, consumer):
-    channel = ec.channel(name, packing=packing)
+@pytest.mark.parametrize("retain", [None, ec.Retention(disk=False)], ids=str)
+def test_everything_comes_once_and_in_order(parties, name, packing, consumer, retain):
+    channel = ec.channel(name, packing=packing, retain=retain)
     ask(parties[consumer], subscribe, channel)
     count = 20_000
     ask(parties["threaded"], publish, channel, count)
@@ -171,6 +186,7 @@ def test_policies_end_with_those_who_use_them(near, name):
         assert gather is not None
         gc.collect()
         producer.publish_many([5, 6])
+        producer.drain(SOON)  # where it is armed the second one waits for a tick
         assert len(gather.policies) < 3
 
 

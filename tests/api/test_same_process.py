@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import ray
 
 import echannel_ray as ec
 from echannel_ray.consumers.inbox import WINDOW_EVENTS
-from tests.api.parties import Inbox, Valve
+from tests.api.parties import SOON, Inbox, Valve
 
 
 class Anything:
@@ -33,6 +36,99 @@ def test_beside_consumers_elsewhere(near, channel):
         assert producer.deliver(event).result(timeout=10) == ec.Receipt(consumers=2)
         producer.publish(event)
         assert all(each is event for each in pushed.wait(2))
+
+
+@pytest.mark.parametrize("tier", ["inline", "isolated"])
+@pytest.mark.parametrize("make", [lambda n: b"%d" % n, lambda n: n, lambda n: {"n": n}], ids=["bytes", "int", "dict"])
+@pytest.mark.parametrize("derived", ["wanted", "unwanted"])
+def test_beside_modulators(near, channel, tier, make, derived):
+    # Many: a producer that is armed must not forget those of its own process.
+    pushed, events = Inbox(), [make(n) for n in range(4000)]
+    behind = channel.derive(ec.FIFOModulator(), tier=tier)
+    if derived == "wanted":
+        ray.get(near.consume.remote(behind))
+    with channel.subscribe(pushed), channel.producer(admission=ec.Admission(tiers=(tier,))) as producer:
+        for event in events:
+            producer.publish(event)
+        assert pushed.wait(len(events)) == events
+    if derived == "wanted":
+        assert ray.get(near.received.remote(len(events))) == events
+
+
+@pytest.fixture
+def switching():
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("consumers", [1, 2])
+@pytest.mark.parametrize("handler", ["function", "coroutine"])
+@pytest.mark.parametrize("overflow", ["block", "drop_oldest", "drop_newest"])
+def test_threads_at_full_rate(channel, switching, consumers, handler, overflow):
+    count, threads = 3000, 3
+    inboxes = [Inbox() for _ in range(consumers)]
+
+    def handler_of(inbox):
+        async def handle(event):
+            inbox(event)
+
+        return inbox if handler == "function" else handle
+
+    def publish(producer, first):
+        for number in range(first, first + count):
+            producer.publish(number)
+
+    with contextlib.ExitStack() as stack:
+        subscriptions = [stack.enter_context(channel.subscribe(handler_of(inbox))) for inbox in inboxes]
+        shared = stack.enter_context(channel.producer())
+        other = stack.enter_context(channel.producer(overflow=overflow))
+        producers = [shared, shared, other]
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(publish, producers, range(0, threads * count, count)))
+        for inbox, subscription in zip(inboxes, subscriptions, strict=True):
+            subscription.drain(timeout=SOON)
+            for thread, producer in enumerate(producers):
+                came = [number for number in inbox.items if number // count == thread]
+                if producer is shared or overflow == "block":
+                    assert came == [*range(thread * count, (thread + 1) * count)]
+                else:
+                    assert came == sorted(set(came))
+            stats = subscription.stats()
+            assert stats.pending == stats.failed == 0
+            assert stats.handled == stats.received == len(inbox.items)
+            assert stats.received + stats.dropped == threads * count
+
+
+def test_one_by_itself_does_not_wait_for_a_tick(channel, monkeypatch):
+    handled = threading.Event()
+
+    def handle(event):
+        if event == "last":
+            handled.set()
+
+    monkeypatch.setattr("echannel_ray.endpoint.process_endpoint.ProcessEndpoint._absorb", lambda *_: False)
+    with channel.subscribe(handle), channel.producer() as producer:
+        for number in range(300):
+            for _ in range(number % 40):
+                producer.publish("earlier")
+            handled.clear()
+            producer.publish("last")
+            assert handled.wait(SOON)
+
+
+def test_what_was_published_is_received(channel):
+    valve = Valve()
+    with channel.subscribe(valve) as subscription, channel.producer() as producer:
+        for number in range(1000):
+            producer.publish(number)
+            assert subscription.stats().received == number + 1
+        valve.opened.set()
+        subscription.drain(timeout=SOON)
+        assert valve.inbox.items == [*range(1000)]
+        assert channel.stats().events_published == 1000
 
 
 def test_never_inside_publish(channel):

@@ -130,7 +130,9 @@ def test_plots_are_shown_or_missed(page, tmp_path):
         (1.5, "s", "1.5 s"),
         (1234567.0, "bytes", "1.2 MB"),
         (1234.0, "bytes", "1,234 B"),
-        (1234567.0, "events/s", "1,234,567 events/s"),
+        (0.000000123, "s", "123 ns"),
+        (1234567.0, "events/s", "1.23 million events/s"),
+        (123456.0, "events/s", "123,456 events/s"),
         (1.234, "x", "1.23 x"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from echannel_ray.benchmarks import facts, plots, report
 from echannel_ray.benchmarks.harness.rows import Figure, Row, at_most
 from echannel_ray.benchmarks.result import as_json, from_json
+from echannel_ray.benchmarks.table import EXPERIMENTS
 from tests.benchmarks.made import BUSY, rates, result, seconds
 
 FIGURE = Figure("sizes", "By size", "bytes", "events/s")
@@ -37,6 +38,7 @@ def test_a_document_says_what_the_result_said():
 def test_kept_results_are_json_plots_and_a_page(tmp_path):
     report.save(result(POINT, figures=[FIGURE]), tmp_path)
     report.save(result(POINT, experiment="machine"), tmp_path)
+    report.render(tmp_path)
     (tmp_path / "results" / "forgotten.json").write_text("{}")
     assert [kept.experiment for kept in report.kept(tmp_path / "results")] == ["machine", "round_trip"]
     page = (tmp_path / "RESULTS.md").read_text()
@@ -44,6 +46,16 @@ def test_kept_results_are_json_plots_and_a_page(tmp_path):
     if plots.can_draw():
         assert "(results/round_trip-sizes.svg)" in page
         assert (tmp_path / "results" / "round_trip-sizes.svg").exists()
+
+
+def test_what_is_kept_is_judged_by_the_goals_of_today(tmp_path):
+    """Whatever goal it had when it was measured."""
+    figures = seconds(1.25e-4), "ray.get of an actor call", seconds(1e-3)
+    old = Row("deliver, null", "one", *figures, at_most(9))
+    report.save(result(old, Row("something else", "one", *figures, at_most(9))), tmp_path)
+    (kept,) = report.kept(tmp_path / "results")
+    assert [row.verdict for row in kept.rows] == ["met", ""]
+    assert kept.rows[0].goal in EXPERIMENTS["round_trip"].goals
 
 
 def test_plots_of_an_earlier_run_go(tmp_path):
@@ -59,6 +71,7 @@ def test_plots_of_an_earlier_run_go(tmp_path):
 def test_without_matplotlib_there_is_a_line_instead(tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "can_draw", lambda: False)
     report.save(result(POINT, figures=[FIGURE]), tmp_path)
+    report.render(tmp_path)
     assert "The plot “By size” was left out" in (tmp_path / "RESULTS.md").read_text()
     assert [file.name for file in (tmp_path / "results").iterdir()] == ["round_trip.json"]
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from echannel_ray.benchmarks.harness.rows import Row, at_least, at_most, failure, skipped
+from echannel_ray.benchmarks.harness.rows import Row, at_least, at_most, failure, judged, skipped
 from tests.benchmarks.made import rates, seconds
 
 
@@ -45,6 +45,25 @@ def test_verdicts(row, verdict):
 def test_how_much_better_the_baseline_is(row, deficit, is_behind):
     assert row.deficit == deficit
     assert row.is_behind is is_behind
+
+
+def test_rows_are_judged_by_the_goal_that_names_them():
+    goals = (
+        at_most(2, "small", "deliver, 100 bytes", "pyzmq", "one"),
+        at_most(3, "all", "deliver, .*", "pyzmq"),
+        at_least(5, "itself", "made"),
+    )
+    rows = [
+        Row("deliver, 100 bytes", "one", seconds(1.0), "pyzmq", seconds(1.0)),
+        Row("deliver, 100 bytes", "two", seconds(1.0), "pyzmq", seconds(1.0)),
+        Row("deliver, null", "one", seconds(1.0), "pyzmq, otherwise", seconds(1.0)),
+        Row("made", "", rates(4.0)),
+        Row("made", "", rates(4.0), "pyzmq", rates(1.0)),
+        Row("made", "", rates(4.0), goal=at_least(1)),
+    ]
+    judges = [row.goal and row.goal.name for row in judged(rows, goals)]
+    assert judges == ["small", "all", None, "itself", None, "itself"]
+    assert [row.goal for row in judged(rows, [])] == [None] * len(rows)
 
 
 def test_what_varies_is_doubted():

@@ -11,7 +11,7 @@ import pytest
 
 from echannel_ray.benchmarks import extras
 from echannel_ray.benchmarks.baselines.servers import Missing
-from echannel_ray.benchmarks.harness.rows import Figure, Row
+from echannel_ray.benchmarks.harness.rows import Figure, Goal, Row, at_least
 from echannel_ray.benchmarks.harness.samples import Plan
 from echannel_ray.benchmarks.running import measure
 from echannel_ray.benchmarks.table import EXPERIMENTS, Experiment, UnknownExperiment, chosen, listed
@@ -34,6 +34,10 @@ class Made(Experiment):
     @property
     def paper(self) -> str:
         return "JECho, figure 4"
+
+    @property
+    def goals(self) -> tuple[Goal, ...]:
+        return (at_least(2, "a goal", "m"),)
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -61,6 +65,7 @@ def test_what_was_measured_is_kept_with_the_facts(no_ray):
     assert (made.experiment, made.question, made.seed, made.short, made.rounds) == ("x", "Why?", 7, True, 3)
     assert (made.paper, made.revision, made.machine) == ("JECho, figure 4", FACTS.revision, FACTS.machine)
     assert not made.has_failed
+    assert [row.verdict for row in made.rows] == ["missed"]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +122,7 @@ def test_a_list_needs_no_packages(monkeypatch):
         (["--list"], 0, "round_trip"),
         (["rount_trip"], 2, "did you mean round_trip?"),
         (["--help"], 0, "--out FOLDER"),
+        (["--render"], 2, "need --out"),
     ],
 )
 def test_the_module_as_a_command(arguments, code, said):

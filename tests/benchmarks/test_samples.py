@@ -65,8 +65,9 @@ def test_a_turn_has_some_events_and_not_too_many(rate: float, count: int) -> Non
 
 def test_the_best_counts():
     fast, slow = Samples("s", False, [3.0, 1.0, 2.0]), Samples("s", False, [5.0])
-    assert (fast.best, fast.median, fast.spread) == (1.0, 2.0, 2.0)
-    assert Samples("events/s", True, [3.0, 1.0]).best == 3.0
+    assert (fast.best, fast.median, fast.worst, fast.spread) == (1.0, 2.0, 3.0, 2.0)
+    rates = Samples("events/s", True, [3.0, 1.0])
+    assert (rates.best, rates.worst) == (3.0, 1.0)
     assert best_of({"loop, packs of 1": slow, "loop, packs of 16": fast, "other": fast}, "loop") == (
         "loop, packs of 16",
         fast,

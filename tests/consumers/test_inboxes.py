@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +18,7 @@ from echannel_ray.consumers.coroutine_driver import CoroutineDriver
 from echannel_ray.consumers.function_driver import FunctionDriver
 from echannel_ray.consumers.inbox import Inbox
 from echannel_ray.consumers.message import Gap, Message
+from echannel_ray.consumers.mixed_driver import MixedDriver
 from echannel_ray.consumers.pull_driver import Ledger, PullDriver
 from echannel_ray.consumers.trouble import describe
 from echannel_ray.core.arrivals import AS_GIVEN, Arrival, Reports
@@ -47,6 +48,7 @@ class FakeEndpoint:
         self.released: list[tuple[int, int]] = []
         self.abandoned: list[Inbox] = []
         self.deliveries: dict[int, Any] = {}
+        self.mixed = MixedDriver(cast(ProcessEndpoint, self))
 
     def local_handled(self, inbox: Inbox) -> None:
         pass

@@ -49,7 +49,9 @@ class Bench:
         for number, gather in self.sender.gathers.items():
             while gather:
                 flow = self.sender.flows[number]
-                packs.append((flow, flow.sent([b"x"], 0, 1, 0.0), gather.take()))
+                for columns, _ in gather.take():
+                    assert isinstance(columns, PackColumns)
+                    packs.append((flow, flow.sent([b"x"], 0, 1, 0.0), columns))
         return packs
 
     def arrive(self, *packs: tuple[FlowSender, int, PackColumns]) -> list[Delivered]:

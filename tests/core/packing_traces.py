@@ -68,7 +68,7 @@ def simulate(policy: Policy, source: Source, seconds: float, costs: Costs | None
         took = costs.of(at, len(gathered), size_bytes)
         run.departures.append((at + took, len(gathered)))
         run.waits.extend(at - came for came in gathered)
-        policy.left(at + took, len(gathered), size_bytes, took)
+        policy.left(at + took, len(gathered), size_bytes, took, filling_seconds=at - gathered[0])
         run.degrees.append((at, policy.degree))
         gathered.clear()
         size_bytes = 0
@@ -109,7 +109,7 @@ def ask_and_wait(policy: Policy, callers: int, seconds: float, answer_seconds: f
         now = leaves + took
         run.departures.append((now, len(gathered)))
         run.waits += [leaves - each for each in gathered]
-        policy.left(now, len(gathered), 100 * len(gathered), took)
+        policy.left(now, len(gathered), 100 * len(gathered), took, filling_seconds=leaves - gathered[0])
         for _ in gathered:
             answered = max(answered, now) + ANSWERING_SECONDS
             heappush(comes, answered + answer_seconds)

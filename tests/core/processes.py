@@ -19,9 +19,12 @@ from echannel_ray.core.gather import PackColumns
 from echannel_ray.core.kinds import BLOCK as BLOCK_KIND
 from echannel_ray.core.kinds import PICKLED, typed
 from echannel_ray.core.large_events import Large
+from echannel_ray.core.mixtures import MixedColumns
 from echannel_ray.core.receiver import Delivered
 from echannel_ray.core.streams import NEVER, SenderStream
+from echannel_ray.formats.mixed_packs import decode_mixed
 from echannel_ray.formats.packs import decode_body, encode_pack
+from tests.core.mixing import ReceivedMixtures, SentMixtures
 from tests.core.network import End, Network
 from tests.core.published import EVENT, Part, Published, Subscription, event_of, events_of
 
@@ -56,8 +59,10 @@ class Process:
         self._wakes_at = float("inf")
         self._is_performing = False
         self._asking: set[int] = set()  # streams for which somebody has asked a moment ago
+        self.mixtures = SentMixtures(self)
+        self.mixed = ReceivedMixtures(self)
 
-    def _encode(self, columns: PackColumns, gathered_bytes: int, stamp: float) -> list[frames.Buffer]:
+    def _encode(self, columns: PackColumns | MixedColumns, gathered_bytes: int, stamp: float) -> list[frames.Buffer]:
         assert stamp <= self.network.now
         return encode_pack(columns, gathered_bytes, stamp)
 
@@ -119,8 +124,12 @@ class Process:
         stream = published.stream
         while published.pending and not stream.closed:
             size, is_delivered = published.pending[0]
-            if not is_delivered and size % 5 == 3 and self._publish_block(published):
-                continue
+            if not is_delivered and size % 5 == 3:
+                self.mixtures.absorb()
+                if self._publish_block(published):
+                    continue
+            if not self.mixtures.may_take(stream, size):
+                self.mixtures.absorb()  # which may use up the room
             blockers = windows.blockers(stream, size)
             if blockers and windows.refuses(stream.overflow):
                 published.pending.popleft()  # refused: the caller was told, and the event never was
@@ -130,12 +139,18 @@ class Process:
                 return
             published.pending.popleft()
             published.sizes.append((size, is_delivered))
-            self._publish_one(published, size, is_delivered)
+            if is_delivered or not self.mixtures.publish(published, size):
+                self.mixtures.absorb()
+                self._publish_one(published, size, is_delivered, published.last)
             self._check_windows(stream, size)
 
-    def _publish_one(self, published: Published, size: int, is_delivered: bool) -> None:
+    def publish_late(self, published: Published, size: int, sequence: int) -> None:
+        """Publish what was found in the list of a mixture that its stream has left."""
+        if not published.stream.closed:
+            self._publish_one(published, size, False, sequence)
+
+    def _publish_one(self, published: Published, size: int, is_delivered: bool, sequence: int) -> None:
         stream, core, now = published.stream, self.core, self.network.now
-        sequence = published.last
         kind = PICKLED * (size % 2)
         event = event_of(self.number, stream.number, sequence, size)
         if size <= frames.CHUNK_BYTES and stream.published_bytes + size <= stream.limit_bytes:
@@ -218,6 +233,7 @@ class Process:
 
     def flush(self) -> None:
         """Send what was gathered, before streams change their routes and behind that."""
+        self.mixtures.absorb()
         self.core.flush_all(self.network.now)
 
     # ---- what comes in ----
@@ -241,6 +257,14 @@ class Process:
         data = view[start + frames.PACK_FIXED.size : stop]
         if flags & frames.IS_CHUNK:
             self._chunk(flow, data)
+        elif flags & frames.IS_MIXED:
+            body = decode_mixed(data)
+            delivered, arrival = core.receiver.mixed.received(
+                flow, body, body.mixture, body.control, len(data), self.mixed.target_of
+            )
+            self._take(delivered)
+            if arrival is not None:
+                self.mixed.put(arrival)
         else:
             self._take(core.pack_received(flow, decode_body(data), len(data)))
 
@@ -253,17 +277,23 @@ class Process:
 
     def _take(self, delivered: list[Delivered]) -> None:
         for each in delivered:
-            events = events_of(each)
             subscription = self.subscriptions[each.source.subscription]
-            source = (each.source.stream.endpoint, each.source.stream.number)
-            runs = subscription.received.setdefault(source, [])
-            runs.append((each.first, each.gap_last or each.first + len(events) - 1, bool(each.gap_last)))
-            last = runs[-1][1]
-            subscription.parts.setdefault(source[0], []).append(Part(each.version, source[1], each.first, last))
-            for sequence, event in enumerate(events, each.first):
-                assert EVENT.unpack(event)[:3] == (*source, sequence), (event, source, sequence)
+            self.mixed.give_up(subscription)
+            self.note_arrival(each)
             subscription.queue.append(each)
             self.work(subscription)
+
+    def note_arrival(self, each: Delivered) -> None:
+        """Note what a subscription has been given, for the promises to be checked by."""
+        events = events_of(each)
+        subscription = self.subscriptions[each.source.subscription]
+        source = (each.source.stream.endpoint, each.source.stream.number)
+        runs = subscription.received.setdefault(source, [])
+        runs.append((each.first, each.gap_last or each.first + len(events) - 1, bool(each.gap_last)))
+        last = runs[-1][1]
+        subscription.parts.setdefault(source[0], []).append(Part(each.version, source[1], each.first, last))
+        for sequence, event in enumerate(events, each.first):
+            assert EVENT.unpack(event)[:3] == (*source, sequence), (event, source, sequence)
 
     def work(self, subscription: Subscription) -> None:
         """Handle what has arrived, unless the handler is stopped."""
@@ -287,6 +317,7 @@ class Process:
 
     def close_subscription(self, subscription: Subscription) -> None:
         """Discard what comes from now on; a group's other members get what this one has not handled."""
+        self.mixed.give_up(subscription)
         subscription.closed = True
         for each in subscription.queue:
             if each.delivery:
@@ -304,6 +335,10 @@ class Process:
         core, planned = self.core, self._wakes_at
         earliest = self.network.now + TICK_SECONDS  # the ticker of a process is no faster
         if planned <= earliest:
+            return
+        if self.mixtures.has_pending:
+            planned = self._wakes_at = earliest
+            self.network.at(planned, self._tick, planned)
             return
         wake = min((gather.due_at for gather in core.sender.gathers.values() if gather), default=planned)
         if core._due_acks < min(wake, planned) and any(flow.unacked_bytes for flow in core.receiver.flows.values()):
@@ -323,6 +358,7 @@ class Process:
         if self.dead or when != self._wakes_at:
             return
         self._wakes_at = float("inf")
+        self.mixtures.absorb()
         self.core.tick(self.network.now)
         self.core.flush_due(self.network.now)
         self.perform()

@@ -214,6 +214,7 @@ class World:
         if endpoint.dead or version < family.version or streams[0].finished:
             return
         family.version = version
+        endpoint.mixtures.absorb()
         remote = [consumer for consumer in consumers if consumer.endpoint != endpoint.number]
         cutover_points = {}
         for each in remote:

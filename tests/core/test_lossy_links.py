@@ -139,15 +139,35 @@ class ResetScript(Script):
             self.world.reset(subscription, self.rng.choice(self.channels))
 
 
+class TurnScript(ResetScript):
+    """Producers of one process take turns over their streams, with small events: these are gathered in mixtures."""
+
+    def __init__(self, seed: int, faults: tuple[str, ...], fault_rate: float, policies: tuple[str, ...]) -> None:
+        super().__init__(seed, faults, fault_rate, policies)
+        for _ in range(10):
+            self.world.network.at(self.lasts * self.rng.random(), self.take_turns)
+
+    def take_turns(self) -> None:
+        endpoint = self._endpoint()
+        if endpoint is None:
+            return
+        usable = [each for each in endpoint.published.values() if not each.closing]
+        for i in range(self.rng.choice((3, 12, 30))):
+            if usable:
+                published = usable[i % len(usable)]
+                endpoint.publish(published, self.rng.randint(1, 40), is_delivered=self.rng.random() < 0.03)
+
+
 def run(
     seed: int, faults: tuple[str, ...], fault_rate: float, policies: tuple[str, ...], kind: type[Script] = Script
-) -> None:
+) -> Script:
     """One seed; a failure says which, and what happened last."""
     script = kind(seed, faults, fault_rate, policies)
     try:
         script.run()
     except Exception as error:
         raise AssertionError(f"SEED={seed}: {error}\n{script.world.network.story()}") from error
+    return script
 
 
 def seeds() -> list[int]:
@@ -172,6 +192,18 @@ def test_what_is_dropped_is_told_in_its_place(rate: float) -> None:
 def test_each_pair_gets_its_part(faults: str, rate: float) -> None:
     for seed in seeds():
         run(seed, FAULTS[faults], rate, (BLOCK, BLOCK, RAISE), ResetScript)
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+@pytest.mark.parametrize("rate", [0.0, 0.08], ids=["clean", "lossy"])
+def test_streams_that_take_turns(faults: str, rate: float) -> None:
+    mixed = arrivals = 0
+    for seed in seeds():
+        policies = (BLOCK, RAISE) if seed % 2 else (DROP_NEWEST, DROP_OLDEST)
+        script = run(seed, FAULTS[faults], rate, policies, TurnScript)
+        mixed += sum(each.mixtures.mixed for each in script.world.endpoints.values())
+        arrivals += sum(each.mixed.arrivals for each in script.world.endpoints.values())
+    assert SEED or (mixed > 5 * RUNS and arrivals > RUNS // 2), "nothing is mixed any more: this tests nothing"
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.08], ids=["clean", "lossy"])

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from echannel_ray.core import frames
-from echannel_ray.core.gather import Gather
+from echannel_ray.core.gather import Gather, PackColumns
 from echannel_ray.core.kinds import GAP, NOTICE
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.receiver import Delivered
@@ -424,6 +424,7 @@ def test_a_notice_has_a_run_of_its_own() -> None:
     gather.add(1, 3, 0, GAP, 3)
     assert gather.widen_gap(1, 4, 6)
     assert not gather.widen_gap(1, 9, 9)
-    columns = gather.take()
+    columns = gather.take()[0][0]
+    assert isinstance(columns, PackColumns)
     assert columns.counts == [1, 1, 1]
     assert columns.events[-1] == 6

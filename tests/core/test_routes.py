@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from echannel_ray.core import frames
-from echannel_ray.core.gather import Gather
+from echannel_ray.core.gather import Gather, PackColumns
 from echannel_ray.core.kinds import BUFFERS, GAP, PICKLED, PLAIN
 from echannel_ray.core.receiver import Delivered
 from echannel_ray.core.windows import BLOCK
@@ -151,7 +151,9 @@ def test_two_gaps_are_two_runs() -> None:
     gather = Gather()
     gather.add(1, 5, 50, GAP, 5)
     gather.add(1, 6, 60, GAP, 9)
-    assert gather.take().counts == [1, 1]
+    ((columns, _),) = gather.take()
+    assert isinstance(columns, PackColumns)
+    assert columns.counts == [1, 1]
 
 
 def test_of_a_run_that_is_known_in_part_the_rest_is_taken(bench: Bench) -> None:

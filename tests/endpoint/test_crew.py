@@ -49,6 +49,9 @@ class ScriptedLink:
     def depart(self, now: float) -> None:
         self.departures.put(now)
 
+    def about_to_wait(self) -> None:
+        pass
+
     def idle_seconds(self) -> float:
         return self.idles_for
 

@@ -55,7 +55,7 @@ class Wire:
         return sum(map(len, parts))
 
     def recv_into(self, view: memoryview) -> int | None:
-        taken, self.to_read = self.to_read, b""
+        taken, self.to_read = self.to_read[: len(view)], self.to_read[len(view) :]
         view[: len(taken)] = taken
         return len(taken) or None
 
@@ -121,11 +121,11 @@ class Processes:
         for _ in range(4):
             for endpoint, link in both:
                 link.connection.to_read = endpoint.connection.take()
-                if link.connection.to_read:
+                while link.connection.to_read:
                     self.hub._readable(link)
             for endpoint, link in both:
                 endpoint.connection.to_read = link.connection.take()
-                if endpoint.connection.to_read:
+                while endpoint.connection.to_read:
                     endpoint.incoming.read(endpoint.connection, 0)
                 self.work(endpoint)
                 endpoint.outgoing.write()
@@ -175,7 +175,7 @@ class Line(Processes):
 class LoggedLine(Processes):
     """A producer, its node's log, and a consumer that reads it, each in a process of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, packing: Packing = Packing()) -> None:  # noqa: B008 (it is frozen)
         super().__init__(3)
         producing, self.keeping, consuming = self.endpoints
         with mock.patch("threading.Thread"):
@@ -186,7 +186,7 @@ class LoggedLine(Processes):
         for each in (producing, consuming):
             each.calls.serve({}, log_calls.ANSWERS)
         address = LogAddress(1, self.keeping.id, self.log_server.store.log)
-        self.publisher = Publisher(producing, "c", 1, "block", WINDOW_BYTES, Packing(), sink=LogSink)
+        self.publisher = Publisher(producing, "c", 1, "block", WINDOW_BYTES, packing, sink=LogSink)
         requests: Any = producing.requests
         requests.ask = lambda *about: address
         self.publisher.sink.begin(Membership("c", 1, 1, (), False, 1))
