@@ -9,6 +9,9 @@ Theory of operation:
 * Packs come in two steps, since events are decoded in between (which may run code of their classes, so the shell holds
   no lock then): `next_pack` says whether one is the next of its flow, `pack_received` takes it in as it was decoded.
 * When packs have left, the shell says what that cost (`left`): packing policies want to know.
+* With some endpoints of the node there are *direct links* (`neighbour_linked`). What is for a neighbour alone lies in
+  a queue of that link instead of `out`. It may be lost at any time: what it had is asked for again, by way of the
+  concentrator.
 
 The endpoint that runs in each process and the one of the simulated networks are this class, and both link to `Relay`s.
 """
@@ -23,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from echannel_ray.core import credit, frames, large_events
 from echannel_ray.core.credit import Reception
 from echannel_ray.core.deliveries import RELEASED, Answered, Awaited, Deliveries
-from echannel_ray.core.flows import FlowReceiver, FlowSender, SentPack
+from echannel_ray.core.flows import FlowReceiver, FlowSender, SentPack, WayChange
 from echannel_ray.core.frames import CHUNK_BYTES, KEY_BYTES, Buffer
 from echannel_ray.core.gather import Gather, PackColumns
 from echannel_ray.core.large_events import WaitingPack, WaitingPacks
@@ -48,6 +51,11 @@ LOOK_SECONDS = 0.05
 # A report of credit may be lost with a link. Nobody blocks for that of a laggard or of a group's member, so they are
 # asked now and then.
 ASK_FOR_CREDIT_SECONDS = 0.25
+# Whoever sends so many packs to one endpoint between two looks wants a direct link to it: each pack costs the
+# concentrator a turn.
+BUSY_PACKS = 16
+# How long a flow that goes over to another way waits for what is on the former one: that may be lost.
+CHANGE_SECONDS = 0.1
 NEVER = float("inf")
 _NUMBER_FROM = frames.NUMBER.unpack_from
 
@@ -107,7 +115,11 @@ class EndpointCore:
         """`encode` makes the body of a pack; the offset leads from the clock of `now` to everybody's."""
         self.node = node
         self.endpoint = endpoint
-        self.sender = sender = Sender(node, endpoint, clock_offset_seconds)
+        self.out: deque[Buffer] = deque()
+        self.sender = sender = Sender(node, endpoint, self.out, clock_offset_seconds)
+        self.neighbours = sender.neighbours
+        # Endpoints of this node without a direct link that much was sent to of late; the shell takes them.
+        self.wanted_neighbours: set[int] = set()
         self.receiver = Receiver(node, endpoint, ack_bytes)
         self.to_acknowledge = self.receiver.to_acknowledge  # what `acknowledge_wanted` has to do
         # A pack of which `next_pack` gave the flow was decoded: what is to be handed to which subscription.
@@ -119,7 +131,6 @@ class EndpointCore:
         # so many for nobody in another process; so many that a policy has dropped for everybody.
         self.publish_one, self.skip, self.drop_for_all = sender.send_to_all, sender.skip, sender.drop_for_all
         self.deliveries = Deliveries(node, endpoint)
-        self.out: deque[Buffer] = deque()
         self.instructions: deque[Instruction] = deque()
         # Of packs that have left: the gather, the events, their bytes, what made it due, how long it was gathered.
         self.departed: list[tuple[Gather, int, int, Policy | None, float]] = []
@@ -154,6 +165,71 @@ class EndpointCore:
             return False
         handle(self, flags, body, now)
         return True
+
+    # ---- direct links ----
+
+    def neighbour_linked(self, endpoint: int, out: deque[Buffer], now: float) -> None:
+        """There is a direct link to another endpoint of this node; what is put into `out` leaves by it."""
+        if endpoint in self.neighbours:
+            self.neighbour_lost(endpoint, now)
+        self.neighbours[endpoint] = out
+        self.wanted_neighbours.discard(endpoint)
+        for flow in self.sender.flows.values():
+            if flow.sole_destination(self.node) == endpoint:
+                self._change_way(flow, out, now)
+
+    def _change_way(self, flow: FlowSender, out: deque[Buffer], now: float) -> None:
+        if flow.lowest_acked == flow.last_sent:
+            flow.out = out
+            self._declare_again(flow)
+            return
+        flow.change = WayChange(out, flow.last_sent, now + CHANGE_SECONDS)
+        flow.out.append(frames.probe(self.endpoint, flow.number, flow.last_sent, self.node))
+        flow.out = flow.change.held
+
+    def _end_change(self, flow: FlowSender, lost: Iterable[SentPack] = ()) -> None:
+        """Have a flow go on by its next way, with what was lost on the former one first."""
+        change, flow.change = flow.change, None
+        assert change is not None
+        flow.out = change.next
+        self._declare_again(flow)
+        for pack in lost:
+            self._resend(flow, pack, self.node)
+        flow.out.extend(change.held)
+
+    def neighbour_lost(self, endpoint: int, now: float) -> None:
+        """A direct link has ended, with whatever was in it: its flows go by the concentrator."""
+        lost = self.neighbours.pop(endpoint, None)
+        for flow in [*self.sender.flows.values()] if lost is not None else ():
+            if flow.change is not None and flow.change.next is lost:
+                flow.change.next = self.out
+                self._end_change(flow)
+            elif flow.out is lost:
+                flow.out = self.out
+                self._declare_again(flow)
+                self.probe([flow], now, at_once=True)
+
+    def direct_frame(self, endpoint: int, kind: int, flags: int, body: memoryview, now: float) -> bool:
+        """A frame that is no pack has come in by a direct link; False where none such may come so."""
+        if kind == frames.FLOW:
+            declared = frames.parse_flow(body)
+            if declared.endpoint != endpoint:
+                return False
+            self._flow_declared(flags, body, now)
+            flow = self.receiver.flows.get(frames.KEY.pack(endpoint, declared.flow))
+            if flow is not None:
+                flow.is_direct = True
+        elif kind == frames.PROBE:
+            self._probed(flags, body, now, self.neighbours.get(endpoint))
+        elif kind in _DIRECT_KINDS:
+            return self.frame(kind, flags, body, now)
+        else:
+            return False
+        return True
+
+    def _to(self, node: int, endpoint: int) -> deque[Buffer]:
+        """Where frames for an endpoint are put."""
+        return self.neighbours.get(endpoint, self.out) if node == self.node else self.out
 
     # ---- what comes in: packs ----
 
@@ -194,9 +270,25 @@ class EndpointCore:
         for flow in self.to_acknowledge:
             self._acknowledge(flow)
         self.to_acknowledge.clear()
+        for flow in self.receiver.sent_too_early() if self.receiver.refused_flows else ():
+            self._answer(flow, flow.highest, self._to(flow.node, flow.endpoint))
 
-    def _acknowledge(self, flow: FlowReceiver) -> None:
-        self.out.append(frames.ack(flow.endpoint, flow.flow, flow.acknowledge(), self.node))
+    @property
+    def has_to_acknowledge(self) -> bool:
+        """Whether `acknowledge_wanted` has something to do."""
+        return bool(self.to_acknowledge or self.receiver.refused_flows)
+
+    def _acknowledge(self, flow: FlowReceiver, out: deque[Buffer] | None = None) -> None:
+        if out is None:
+            # A flow that goes by the concentrator may have other destinations, whose numbers it knows.
+            out = self._to(flow.node, flow.endpoint) if flow.is_direct else self.out
+        out.append(frames.ack(flow.endpoint, flow.flow, flow.acknowledge(), self.node))
+
+    def _answer(self, flow: FlowReceiver, probed: int, out: deque[Buffer]) -> None:
+        fixed = frames.ANSWER_FIXED.pack(
+            flow.node, flow.endpoint, flow.flow, self.node, self.endpoint, flow.received, probed
+        )
+        out.append(frames.frame(frames.ANSWER, fixed))
 
     # ---- what comes in: everything else ----
 
@@ -207,6 +299,9 @@ class EndpointCore:
         declared = frames.parse_flow(body)
         key = frames.KEY.pack(declared.endpoint, declared.flow)
         self.receiver.flow_declared(key, declared.node, declared.endpoint, declared.flow)
+        flow = self.receiver.flows.get(key)
+        if flow is not None:
+            flow.is_direct = False
 
     def _flow_ended(self, flags: int, body: memoryview, now: float) -> None:
         self.receiver.flow_ended(bytes(body))
@@ -220,22 +315,25 @@ class EndpointCore:
         elif owner == self.endpoint:
             self.out.append(frames.frame(frames.FLOW_ENDED, body))
 
-    def _probed(self, flags: int, body: memoryview, now: float) -> None:
-        owner, number, probed, _ = frames.PACK_FIXED.unpack(body)
+    def _probed(self, flags: int, body: memoryview, now: float, out: deque[Buffer] | None = None) -> None:
+        _, _, probed, _ = frames.PACK_FIXED.unpack(body)
         key = bytes(body[: frames.KEY_BYTES])
         flow = self.receiver.flows.get(key)
         if flow is None:
             self.out.append(frames.frame(frames.UNKNOWN_FLOW, key))
             return
-        self._acknowledge(flow)
-        fixed = frames.ANSWER_FIXED.pack(flow.node, owner, number, self.node, self.endpoint, flow.received, probed)
-        self.out.append(frames.frame(frames.ANSWER, fixed))
+        # By the way on which it was asked: of another one the sender may know that it is lost.
+        out = self.out if out is None else out
+        self._acknowledge(flow, out)
+        self._answer(flow, probed, out)
 
     def _acknowledged(self, flags: int, body: memoryview, now: float) -> None:
         _, number, acknowledged, node = frames.ACK_FIXED.unpack(body)
         flow = self.sender.flows.get(number)
         if flow is not None:
             flow.acknowledged(node, acknowledged, now)
+            if flow.change is not None and flow.lowest_acked >= flow.change.number:
+                self._end_change(flow)
             self._pump(flow, now)
             self.instructions.append(Acknowledged())
 
@@ -244,6 +342,9 @@ class EndpointCore:
         flow = self.sender.flows.get(number)
         lost = flow.answered(node, received, probed) if flow is not None else []
         if flow is not None and lost:
+            if flow.change is not None:
+                self._end_change(flow, lost)
+                return
             self._declare(flow)
             for pack in lost:
                 self._resend(flow, pack, node)
@@ -282,7 +383,7 @@ class EndpointCore:
         open_ones = self.receiver.subscriptions
         again = self.deliveries.answer_again(node, endpoint, delivery, subscription, open_ones)
         if again is not None:
-            self.out.append(again)
+            self._to(node, endpoint).append(again)
 
     def _gone(self, flags: int, body: memoryview, now: float) -> None:
         (endpoint,) = frames.NUMBER.unpack(body)
@@ -419,7 +520,7 @@ class EndpointCore:
         if delivery:
             stream = reception.stream
             to = (stream.node, stream.endpoint, delivery)
-            self.out.append(self.deliveries.answer(*to, reception.subscription, outcome))
+            self._to(stream.node, stream.endpoint).append(self.deliveries.answer(*to, reception.subscription, outcome))
         if reception.handled(mark):
             self._credit(reception)
 
@@ -432,7 +533,7 @@ class EndpointCore:
         """Let whoever delivered an event wait no longer: nobody will handle it."""
         stream = reception.stream
         to = (stream.node, stream.endpoint, delivery)
-        self.out.append(self.deliveries.answer(*to, reception.subscription, RELEASED))
+        self._to(stream.node, stream.endpoint).append(self.deliveries.answer(*to, reception.subscription, RELEASED))
 
     def _credit(self, reception: Reception) -> None:
         stream = reception.stream
@@ -441,7 +542,7 @@ class EndpointCore:
 
     def _put_credit(self, to: tuple[int, int, int], subscription: int, mark: int, final: bool) -> None:
         fixed = frames.CREDIT_FIXED.pack(*to, self.endpoint, subscription, mark)
-        self.out.append(frames.frame(frames.CREDIT, fixed, frames.IS_FINAL if final else 0))
+        self._to(to[0], to[1]).append(frames.frame(frames.CREDIT, fixed, frames.IS_FINAL if final else 0))
 
     def ask_for_credit(self, stream: SenderStream) -> None:
         """Have those who are behind report as soon as they have handled what was sent."""
@@ -450,7 +551,7 @@ class EndpointCore:
                 recipient.node, recipient.endpoint, self.node, self.endpoint,
                 stream.number, recipient.subscription, mark,
             )  # fmt: skip
-            self.out.append(frames.frame(frames.CREDIT_WANTED, fixed))
+            self._to(recipient.node, recipient.endpoint).append(frames.frame(frames.CREDIT_WANTED, fixed))
 
     # ---- what leaves ----
 
@@ -521,7 +622,7 @@ class EndpointCore:
         size_bytes = sum(map(len, body))
         number = flow.sent(body, flags, size_bytes, now)
         head = frames.pack_head(self.endpoint, flow.number, number, 0, flags, size_bytes)
-        self.out.extend((head, *body))
+        flow.out.extend((head, *body))
         self.packs_sent += 1
 
     def _count(self, flow: FlowSender, columns: PackColumns, size_bytes: int) -> None:
@@ -587,18 +688,29 @@ class EndpointCore:
         self.sender.new_flows.clear()
 
     def _declare(self, flow: FlowSender) -> None:
-        self.out.append(frames.flow_declaration(self.endpoint, flow.number, self.node, flow.destinations))
+        declaration = frames.flow_declaration(self.endpoint, flow.number, self.node, flow.destinations)
+        # To the concentrator in any case: it tells both ends of the other's death.
+        self.out.append(declaration)
+        if flow.out is not self.out and flow.change is None:
+            flow.out.append(declaration)
+
+    def _declare_again(self, flow: FlowSender) -> None:
+        """Declare a flow that takes another way, unless it is to be declared with its first pack."""
+        if flow not in self.sender.new_flows:
+            self._declare(flow)
 
     def _resend(self, flow: FlowSender, pack: SentPack, node: int) -> None:
         flags = pack.flags | frames.IS_RESENT
         head = frames.pack_head(self.endpoint, flow.number, pack.number, node, flags, pack.size_bytes)
-        self.out.extend((head, *pack.body))
+        flow.out.extend((head, *pack.body))
 
     def probe(self, flows: Iterable[FlowSender], now: float, at_once: bool = False) -> None:
         """Ask the destinations of these flows what they have: those that lag, and if it is time, or `at_once`."""
         for flow in flows:
+            if flow.change is not None:
+                continue  # it is asked already for what has left, and the rest is here
             for node in flow.nodes_to_probe(now, at_once):
-                self.out.append(frames.probe(self.endpoint, flow.number, flow.last_sent, node))
+                flow.out.append(frames.probe(self.endpoint, flow.number, flow.last_sent, node))
 
     # ---- time ----
 
@@ -613,6 +725,7 @@ class EndpointCore:
                     busy = True
         if now >= self._due_look:
             self._due_look = now + LOOK_SECONDS
+            self._look_at_ways(now)
             self.probe([flow for flow in self.sender.flows.values() if flow.probe_at <= now], now)
             for flow in self.sender.ended_flows(self.deliveries.awaited_endpoints()):
                 self.out.append(frames.frame(frames.FLOW_ENDED, frames.KEY.pack(self.endpoint, flow.number)))
@@ -623,6 +736,18 @@ class EndpointCore:
                     if credit.is_awaited(stream):
                         self.ask_for_credit(stream)
         return busy
+
+    def _look_at_ways(self, now: float) -> None:
+        """See who wants a direct link, and have nobody wait for ever for what is lost on the former way."""
+        for flow in self.sender.flows.values():
+            if flow.change is not None and now >= flow.change.until:
+                self._end_change(flow)
+                self.probe([flow], now, at_once=True)
+            if flow.last_sent - flow.looked_at >= BUSY_PACKS and flow.out is self.out:
+                neighbour = flow.sole_destination(self.node)
+                if neighbour is not None:
+                    self.wanted_neighbours.add(neighbour)
+            flow.looked_at = flow.last_sent
 
     @property
     def is_waiting(self) -> bool:
@@ -647,6 +772,11 @@ class EndpointCore:
 
 # With more, a pack may be full of bytes before it is of events.
 _LEAST_SMALL_BYTES = 128
+
+# What may come by a direct link besides packs: what two endpoints say to each other.
+_DIRECT_KINDS = frozenset({
+    frames.ACK, frames.ANSWER, frames.CREDIT, frames.CREDIT_WANTED, frames.RESULT, frames.RESULT_WANTED,
+})  # fmt: skip
 
 _HANDLERS: dict[int, Callable[[EndpointCore, int, memoryview, float], None]] = {
     frames.HEARTBEAT: EndpointCore._heartbeat,

@@ -7,6 +7,8 @@ Rules of the sender:
   every pack sent so far on the same path, so a destination that answers with less has lost what is between, and gets it
   again.
 * A destination that is gone is no longer waited for. A flow whose destinations are all gone keeps nothing.
+* A flow with one destination on the own node may go by a direct link instead of the concentrator. While it goes over,
+  its packs are held until all before them have arrived: the two ways keep no order between them.
 
 Rules of the receiver:
 
@@ -38,11 +40,29 @@ class SentPack:
     size_bytes: int
 
 
+class WayChange:
+    """A flow goes over to another way: `held` leaves by `next` when pack `number`, the last on the former way, has
+    arrived; at the latest when its time is over.
+    """
+
+    __slots__ = ("held", "next", "number", "until")
+
+    def __init__(self, following: deque[Buffer], number: int, until: float) -> None:
+        self.next = following
+        self.held: deque[Buffer] = deque()
+        self.number = number
+        self.until = until
+
+
 class FlowSender:
     """A flow at the endpoint that sends; many streams with the same destinations share it."""
 
-    def __init__(self, number: int, destinations: Iterable[tuple[int, int]]) -> None:
+    def __init__(self, number: int, destinations: Iterable[tuple[int, int]], out: deque[Buffer]) -> None:
+        """`out` is where its frames are put: for the concentrator, or for a direct link."""
         self.number = number
+        self.out = out
+        self.change: WayChange | None = None
+        self.looked_at = 0  # the last pack that was sent when somebody looked how busy it is
         self.members: dict[int, set[int]] = {}  # node -> endpoints
         for node, endpoint in destinations:
             self.members.setdefault(node, set()).add(endpoint)
@@ -61,6 +81,11 @@ class FlowSender:
     def destinations(self) -> list[tuple[int, int]]:
         """(node, endpoint) pairs that are not gone."""
         return [(node, endpoint) for node, members in self.members.items() for endpoint in sorted(members)]
+
+    def sole_destination(self, node: int) -> int | None:
+        """The one endpoint that it goes to, where that is on this node."""
+        members = self.members.get(node)
+        return next(iter(members)) if members is not None and len(members) == len(self.members) == 1 else None
 
     @property
     def lowest_acked(self) -> int:
@@ -165,6 +190,11 @@ class FlowReceiver:
     discarded: int = 0
     refusals: int = 0  # how often the next pack came before what its streams wait for
     has_skipped: bool = False
+    highest: int = 0  # number that has come and was not taken in
+    others_had: int = 0  # how many packs its sender's other flows had brought when the next one of this was refused
+    asked_until: int = 0  # the last pack that is to be sent again, as its sender was told since then
+    is_direct: bool = False  # it comes by a direct link, so no concentrator merges its acknowledgements
+    is_over: bool = False  # it has ended, or its sender is gone
 
     def is_next(self, number: int) -> bool:
         """Whether a pack may be taken in now; if so, and its streams agree, `accepted` follows."""
@@ -174,7 +204,21 @@ class FlowReceiver:
             self.repeated += 1
         else:
             self.discarded += 1
+            self.highest = max(self.highest, number)
         return False
+
+    def refused(self, others_have: int) -> None:
+        """The next pack came before what its streams wait for, which another flow of the same sender brings."""
+        self.refusals += 1
+        self.highest = max(self.highest, self.received + 1)
+        self.others_had = others_have
+        self.asked_until = 0
+
+    def is_to_be_sent_again(self, others_have: int) -> bool:
+        """Whether what was refused may be taken in now, and its sender does not know yet."""
+        if self.asked_until:
+            return self.received >= self.asked_until  # and what came meanwhile was discarded
+        return others_have != self.others_had
 
     def accepted(self, size_bytes: int) -> None:
         """Note that the next pack was taken in."""

@@ -118,6 +118,7 @@ class Receiver:
         self.assemblies: dict[tuple[int, int, int], Assembly] = {}  # (endpoint, wire number, sequence)
         self.malformed = 0
         self.refused = 0  # packs that came before the ones that their streams wait for
+        self.refused_flows: dict[FlowReceiver, None] = {}  # whose next packs these were
         self.duplicates: dict[int, int] = {}  # by subscription
         self._ended: dict[bytes, None] = {}  # flows, the last few thousand
         self._gone: dict[int, None] = {}  # endpoints, the last few thousand
@@ -136,6 +137,7 @@ class Receiver:
         """The sender will not use this flow again, and all of it has arrived."""
         ended = self.flows.pop(key, None)
         if ended is not None:
+            ended.is_over = True
             _remember(self._ended, key)
             if self._mixed is not None:
                 self._mixed.flow_ended(ended.endpoint, ended.flow)
@@ -145,6 +147,8 @@ class Receiver:
     def endpoint_gone(self, endpoint: int) -> list[ReceivedStream]:
         """A sender has died: what it sent stays, what it would have sent is forgotten. The streams that it had."""
         _remember(self._gone, endpoint)
+        for flow in self.flows.values():
+            flow.is_over |= flow.endpoint == endpoint
         self.flows = {key: flow for key, flow in self.flows.items() if flow.endpoint != endpoint}
         self.routes = {key: route for key, route in self.routes.items() if key[0] != endpoint}
         self.cutovers.endpoint_gone(endpoint)
@@ -191,8 +195,7 @@ class Receiver:
             runs.append(route)
         ending = self.cutovers.waiting_to_end(endpoint, pack.control) if self.cutovers.waiting else []
         if (is_ahead or ending) and not self._may_be_missing(flow) and self._leaves_gap(endpoint, pack, runs, ending):
-            self.refused += 1
-            flow.refusals += 1
+            self._refuse(flow)
             return []
         self.accepted(flow, size_bytes)
         delivered = self._deliver(pack, runs, size_bytes)
@@ -234,6 +237,28 @@ class Receiver:
         flow.accepted(size_bytes)
         if flow.unacked_bytes >= self.ack_bytes:
             self.to_acknowledge[flow] = None
+
+    def _refuse(self, flow: FlowReceiver) -> None:
+        self.refused += 1
+        self.refused_flows[flow] = None
+        flow.refused(self._others_have(flow))
+
+    def _others_have(self, flow: FlowReceiver) -> int:
+        flows = self.flows.values()
+        return sum(each.received for each in flows if each.endpoint == flow.endpoint and each is not flow)
+
+    def sent_too_early(self) -> list[FlowReceiver]:
+        """The flows whose packs were refused and may be taken in now. Their senders would find out by probes, but a
+        flow that goes by a direct link and one that does not overtake each other often.
+        """
+        ready = []
+        for flow in [*self.refused_flows]:
+            if flow.received >= flow.highest or flow.is_over:
+                del self.refused_flows[flow]
+            elif flow.is_to_be_sent_again(self._others_have(flow)):
+                flow.asked_until = flow.highest
+                ready.append(flow)
+        return ready
 
     @property
     def has_to_look_twice(self) -> bool:
@@ -351,8 +376,7 @@ class Receiver:
         else:
             is_ahead = route is not None and not route.grouped and any(sequence > r.expected for r in route.receptions)
         if is_ahead and not self._may_be_missing(flow):
-            self.refused += 1
-            flow.refusals += 1
+            self._refuse(flow)
             return None
         self.accepted(flow, len(data))
         if route is None:

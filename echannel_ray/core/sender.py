@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray.core import credit
 from echannel_ray.core.cutover import SenderCutovers
 from echannel_ray.core.flows import FlowSender
+from echannel_ray.core.frames import Buffer
 from echannel_ray.core.gather import Gather
 from echannel_ray.core.kinds import GAP, wire_kind
 from echannel_ray.core.laggards import Laggards
@@ -50,9 +51,12 @@ _NO_CUTOVER_POINTS: Mapping[RecipientKey, CutoverPoint] = {}
 class Sender:
     """Everything that one endpoint sends, under the endpoint's lock. Large: plain recipients, groups and flows meet."""
 
-    def __init__(self, node: int, endpoint: int, clock_offset_seconds: float = 0.0) -> None:
+    def __init__(self, node: int, endpoint: int, out: deque[Buffer], clock_offset_seconds: float = 0.0) -> None:
+        """`out` is where frames for the concentrator are put."""
         self.node = node
         self.endpoint = endpoint
+        self.out = out
+        self.neighbours: dict[int, deque[Buffer]] = {}  # by endpoint: where frames for its direct link are put
         self.clock_offset_seconds = clock_offset_seconds  # from the clock of `now` to everybody's
         self.streams: dict[int, SenderStream] = {}
         self.flows: dict[int, FlowSender] = {}
@@ -251,7 +255,8 @@ class Sender:
             or len(flow.destinations) != len(destinations)
             or self.gathers[flow.number].was_left
         ):
-            flow = FlowSender(self._next_flow, sorted(destinations))
+            flow = FlowSender(self._next_flow, sorted(destinations), self.out)
+            flow.out = self.neighbours.get(flow.sole_destination(self.node) or 0, self.out)
             self._next_flow += 1
             self.flow_to[destinations] = flow
             self.flows[flow.number] = flow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from echannel_ray.core import frames
@@ -18,7 +19,7 @@ class Bench:
     """Endpoint 1 sends to endpoints 2 and 3; what is taken but not handed over is "lost", or late."""
 
     def __init__(self) -> None:
-        self.sender = Sender(0xA, 1)
+        self.sender = Sender(0xA, 1, deque())
         self.receivers = {number: Receiver(0xA, number, 10**6) for number in (2, 3)}
         self.version = 0
 

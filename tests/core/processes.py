@@ -6,6 +6,7 @@ instructions, decodes packs, handles events in its own time, and publishes what 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, MutableSequence
 from itertools import islice
 
@@ -52,6 +53,7 @@ class Process:
             flow_window_bytes=FLOW_WINDOW_BYTES,
         )
         self.link: End | None = None
+        self.direct: dict[int, End] = {}  # links to other processes of the node
         self.dead = False
         self.published: dict[int, Published] = {}
         self.subscriptions: dict[int, Subscription] = {}
@@ -75,6 +77,22 @@ class Process:
         self.core.linked(self.network.now)
         self.perform()
 
+    def linked_directly(self, endpoint: int, end: End) -> None:
+        """There is a direct link to another process of the node, in the place of one whose end is not known yet."""
+        if endpoint in self.direct:
+            self.network.cut(self.direct[endpoint])
+        self.direct[endpoint] = end
+        end.receive = lambda end, data: self._received(end, data, endpoint)
+        end.ended = lambda end: self._direct_link_ended(endpoint, end)
+        self.core.neighbour_linked(endpoint, deque(), self.network.now)
+        self.perform()
+
+    def _direct_link_ended(self, endpoint: int, end: End) -> None:
+        if self.direct.get(endpoint) is end and not self.dead:
+            del self.direct[endpoint]
+            self.core.neighbour_lost(endpoint, self.network.now)
+            self.perform()
+
     def perform(self) -> None:
         """Write, carry out instructions, publish what there is room for now, and see to it that time passes."""
         core = self.core
@@ -93,6 +111,8 @@ class Process:
         self._is_performing = False
         if self.link is not None:
             write(self.link, core.out)
+        for endpoint, out in core.neighbours.items():
+            write(self.direct[endpoint], out)
         self._plan()
 
     def _carry_out(self) -> None:
@@ -238,12 +258,14 @@ class Process:
 
     # ---- what comes in ----
 
-    def _received(self, end: End, data: bytes) -> None:
+    def _received(self, end: End, data: bytes, neighbour: int = 0) -> None:
         core = self.core
         view = memoryview(data)
         for kind, flags, start, stop in Framer().frames(data, len(data)):
             if kind == frames.PACK:
                 self._pack(flags, view, start, stop)
+            elif neighbour:
+                assert core.direct_frame(neighbour, kind, flags, view[start:stop], self.network.now)
             else:
                 assert core.frame(kind, flags, view[start:stop], self.network.now)
         core.acknowledge_wanted()

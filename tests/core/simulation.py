@@ -41,6 +41,7 @@ class World:
         self.published: list[Published] = []
         self.subscriptions: list[Subscription] = []
         self.deaths = 0
+        self.direct_links = 0
         self.is_healed = False
         self._consumers: dict[tuple[int, int], Consumer] = {}  # `derived` is the channel
         self._version = 0
@@ -137,6 +138,25 @@ class World:
         for link, data in node.relay.take_outbox():
             assert isinstance(link, End)
             write(link, [data])
+
+    def connect_directly(self, one: Process, other: Process) -> None:
+        """Two processes of a node get a direct link, if they have none."""
+        if one is other or one.node != other.node or one.dead or other.dead or other.number in one.direct:
+            return
+        a, b = self.network.connect(f"e{one.number}", f"e{other.number}", lossy=self.lossy_local_links)
+        one.linked_directly(other.number, a)
+        # The other side learns of it from its first bytes.
+        self.network.after(0.01 * self.rng.random(), self._linked_directly, other, one, b)
+        self.direct_links += 1
+
+    def _linked_directly(self, process: Process, other: Process, end: End) -> None:
+        if not process.dead and end.is_open:
+            process.linked_directly(other.number, end)
+
+    def close_directly(self, process: Process) -> None:
+        """A process closes one of its direct links, with whatever is in it."""
+        if process.direct and not process.dead:
+            self.network.cut(self.rng.choice([*process.direct.values()]))
 
     # ---- processes ----
 
@@ -257,6 +277,8 @@ class World:
             return
         self.network.note("killed", f"e{endpoint.number}")
         self._mark_dead(endpoint)
+        for end in endpoint.direct.values():
+            self.network.died(end)
         node = self.nodes[endpoint.node]
         if endpoint.link is not None and endpoint.link.is_open:
             self.network.died(endpoint.link)
@@ -311,6 +333,8 @@ class World:
         for endpoint in node.endpoints.values():
             if not endpoint.dead:
                 self._mark_dead(endpoint)
+                for end in endpoint.direct.values():
+                    self.network.died(end)
         self.network.after(0.5 + self.rng.random(), self._node_gone, node)
 
     def _node_gone(self, node: Node) -> None:

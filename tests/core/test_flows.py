@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
 from echannel_ray.core.flows import FIRST_PROBE_SECONDS, LONGEST_PROBE_SECONDS, FlowReceiver, FlowSender
@@ -12,7 +14,7 @@ NEVER = float("inf")
 @pytest.fixture
 def flow():
     """Two nodes, 0xa with two destinations and 0xb with one."""
-    flow = FlowSender(1, [(0xA, 1), (0xA, 2), (0xB, 3)])
+    flow = FlowSender(1, [(0xA, 1), (0xA, 2), (0xB, 3)], deque())
     yield flow
     flow.validate()
 

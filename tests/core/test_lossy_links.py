@@ -35,7 +35,7 @@ class Script:
         self.channels = ("a", "b")[: rng.choice((1, 2))]
         self.grouped = rng.random() < 0.4
         for node in self.world.nodes:
-            for _ in range(rng.choice((1, 1, 2))):
+            for _ in range(rng.choice((1, 2, 2, 3))):
                 self.world.start_endpoint(node)
         for _ in range(rng.choice((1, 2, 3))):
             self.open()
@@ -48,6 +48,8 @@ class Script:
             self.world.network.at(when, rng.choice(acts))
         for _ in range(rng.choice((1, 2, 4)) if faults else 0):
             self.world.network.at(when * rng.random(), getattr(self, "fault_" + rng.choice(faults)))
+        for _ in range(rng.choice((0, 1, 3, 6))):
+            self.world.network.at(when * rng.random(), rng.choice((self.link, self.link, self.unlink)))
         self.lasts = when
 
     def run(self) -> None:
@@ -97,6 +99,16 @@ class Script:
         published = self._published()
         if published is not None:
             self.world.endpoints[published.endpoint].drain(published)
+
+    def link(self) -> None:
+        node = self.rng.choice([*self.world.nodes.values()])
+        if len(node.endpoints) > 1:
+            self.world.connect_directly(*self.rng.sample([*node.endpoints.values()], 2))
+
+    def unlink(self) -> None:
+        endpoint = self._endpoint()
+        if endpoint is not None:
+            self.world.close_directly(endpoint)
 
     def fault_relay(self) -> None:
         self.world.kill_relay(self.rng.choice([*self.world.nodes.values()]), self.rng.choice((0.05, 0.5, 2.0)))

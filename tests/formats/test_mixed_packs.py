@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -35,7 +36,7 @@ def packed(**replaced: Any) -> bytes:
 
 
 def mixture_of(kind: int) -> Mixture:
-    return Mixture(3, kind, FlowSender(1, [(1, 2)]), Gather(), Fixed(64, 0.002))
+    return Mixture(3, kind, FlowSender(1, [(1, 2)], deque()), Gather(), Fixed(64, 0.002))
 
 
 @given(st.lists(st.tuples(st.integers(0, 65_535), st.integers(1, 2**62), st.integers(0, 2**62)), min_size=1))
