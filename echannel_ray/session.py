@@ -199,8 +199,9 @@ class Session(OwnedByProcess):
             if first and is_draining(endpoint.node):
                 raise node_is_drained(self.namespace, endpoint.node)
             try:
-                connection = connect_unix(path, 1.0)
-                return greet(connection, self.namespace, endpoint)
+                connection = greet(connect_unix(path, 1.0), self.namespace, endpoint)
+                endpoint.direct.listen(os.path.dirname(path))
+                return connection
             except (OSError, errors.Disconnected):
                 pass  # it is being restarted, or there is none
             if not ray.is_initialized() or _ray_identity() != self._ray:

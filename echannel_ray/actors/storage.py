@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -47,8 +48,10 @@ class Storage:
     def _connect(self, endpoint: ProcessEndpoint) -> Connection:
         if self._closed:
             raise errors.Closed("this concentrator ends", what="concentrator")
-        path = SocketDirectory(self._namespace, self._node).socket_path(SOCKET_NAME)
-        return greet(connect_unix(path, 1.0), self._namespace, endpoint)
+        directory = SocketDirectory(self._namespace, self._node)
+        connection = greet(connect_unix(directory.socket_path(SOCKET_NAME), 1.0), self._namespace, endpoint)
+        endpoint.direct.listen(os.fspath(directory))
+        return connection
 
     def recover(self) -> None:
         """Open what a predecessor of this concentrator had: logs on disk, and the gateway."""

@@ -1,4 +1,4 @@
-"""How what arrives is taken in: frames read from the link, packs decoded, the protocol told, inboxes filled."""
+"""How what arrives is taken in: frames read from the links, packs decoded, the protocol told, inboxes filled."""
 
 from __future__ import annotations
 
@@ -24,34 +24,59 @@ from echannel_ray.transport.connection import Connection
 
 if TYPE_CHECKING:
     from echannel_ray.core.mixed_receipts import TargetOf
+    from echannel_ray.endpoint.direct_links import DirectLink
     from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 logger = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 512 << 10
 _LONG_READ_BYTES = 32 << 10
+_MAX_UNASKED = 16
 _IS_PECULIAR = frames.IS_CHUNK | frames.IS_MIXED
 _PACK_FIXED_BYTES = frames.PACK_FIXED.size
 
 
+class Source:
+    """A link that is read: the one to the concentrator, or a direct one."""
+
+    __slots__ = ("buffer", "connection", "direct", "framer", "view")
+
+    def __init__(self, connection: Connection, direct: DirectLink | None = None) -> None:
+        self.connection = connection
+        self.direct = direct
+        self.framer = Framer() if direct is None else direct.framer
+        self.buffer = bytearray(_BUFFER_BYTES) if direct is None else direct.buffer
+        self.view = memoryview(self.buffer)
+
+    def receive(self) -> int | None:
+        """Read what there is behind what waits; where the new bytes end, None if there are none, 0 at the end."""
+        framer = self.framer
+        if framer.needed_bytes > len(self.buffer):
+            self.buffer = bytearray(framer.needed_bytes + _BUFFER_BYTES)
+            self.view = memoryview(self.buffer)
+        have = framer.begin(self.buffer) if framer.rest else 0
+        received = self.connection.recv_into(self.view[have:] if have else self.view)
+        return have + received if received else received
+
+
 class LinkReader:
-    """What comes by the link of one endpoint; `read` is called by the thread that leads, and only by it."""
+    """What comes by the links of one endpoint; `read` is called by the thread that leads, and only by it."""
 
     def __init__(self, endpoint: ProcessEndpoint) -> None:
         self._endpoint = endpoint
         self._decode_events, self._decode_event = endpoint.decoding
         self._core = endpoint.core
-        self._framer = Framer()
-        self._buffer = bytearray(_BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
-        self._expects_more = False
+        self._main: Source | None = None
+        self._sources: dict[int, Source] = {}  # by descriptor
+        self._eager: Source | None = None  # has more to read, as its last read was a long one
+        self._unasked = 0  # how often it has read since it asked whether there is anything else
         self._poll = select.poll()
-        self._polled = -1
+        self._is_stale = False  # what is polled is to be made anew
+        self._listening = -1
         self._taker = 0
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
-        self._poll.register(self._wake_read, select.POLLIN)
         self.malformed = 0
 
     def __del__(self) -> None:
@@ -73,81 +98,163 @@ class LinkReader:
         """Whether the calling thread takes in what was read: it must not wait for what has still to be read."""
         return self._taker == threading.get_ident()
 
-    def restart(self) -> None:
-        """Begin with a new link."""
-        self._framer = Framer()
-        self._taker = 0
-        self._expects_more = False
+    def links_changed(self) -> None:
+        """A direct link has come, gone, or filled up; or the link to the concentrator is another."""
+        self._is_stale = True
+        if self._taker != threading.get_ident():
+            self.interrupt()
 
-    def read(self, connection: Connection, timeout_seconds: float | None) -> bool:
-        """Wait for input (or `interrupt`) and take it in; False at the end of the link."""
-        try:
-            # Under load there is more to read, and asking first would be a system call for nothing. After a short read
-            # there is not, and a read that finds nothing costs more (an exception) than asking.
-            if not self._expects_more and not self._wait(connection, timeout_seconds):
-                return True
-            if self._framer.needed_bytes > len(self._buffer):
-                self._buffer = bytearray(self._framer.needed_bytes + _BUFFER_BYTES)
-                self._view = memoryview(self._buffer)
-            have = self._framer.begin(self._buffer) if self._framer.rest else 0
-            received = connection.recv_into(self._view[have:] if have else self._view)
-            if received is None:
-                self._expects_more = False
-                return True
-            if not received:
-                return False
-            self._expects_more = received >= _LONG_READ_BYTES
-            self._taker = threading.get_ident()
-            for kind, flags, start, stop in self._framer.frames(self._buffer, have + received):
-                if kind == PACK:
-                    self._pack(flags, start, stop)
+    def read(self, connection: Connection | None, timeout_seconds: float | None) -> bool:
+        """Wait for input (or `interrupt`) and take it in; False at the end of the link to the concentrator.
+
+        Direct links are read also while there is no `connection` to that.
+        """
+        main = self._main
+        if self._is_stale or (main.connection if main is not None else None) is not connection:
+            main = self._renew(connection)
+        # Under load there is more to read, and asking first would be a system call for nothing. After a short read
+        # there is not, and a read that finds nothing costs more (an exception) than asking.
+        eager = self._eager
+        if eager is not None and len(self._sources) == 1 and self._unasked < _MAX_UNASKED:
+            self._unasked += 1
+            ready = [eager]
+        else:
+            self._unasked = 0
+            ready = self._wait(0.0 if eager is not None else timeout_seconds)
+            if eager is not None and eager not in ready:
+                self._eager = None
+        goes_on = True
+        for source in ready:
+            if not self._take(source):
+                if source.direct is None:
+                    goes_on = False
                 else:
-                    self._frame(kind, flags, self._view[start:stop])
-            self._taker = 0
-        except errors.Closed:
-            return False
-        except frames.MalformedFrame as error:
-            self.malformed += 1
-            logger.warning("the concentrator sent what is no frame (%s): linking up again", error)
-            return False
-        endpoint = self._endpoint
-        endpoint.heard_at = time.monotonic()
-        if self._core.to_acknowledge:
-            with endpoint.lock:
+                    self._endpoint.direct.end(source.direct)
+        if main is not None and main in ready:
+            self._endpoint.heard_at = time.monotonic()
+        if self._core.has_to_acknowledge:
+            with self._endpoint.lock:
                 self._core.acknowledge_wanted()
-        return True
+        return goes_on
 
-    def _wait(self, connection: Connection, timeout_seconds: float | None) -> bool:
-        descriptor = connection.fileno()
-        if descriptor != self._polled:
-            if self._polled >= 0:
-                try:
-                    self._poll.unregister(self._polled)
-                except KeyError:
-                    pass
-            self._poll.register(descriptor, select.POLLIN)
-            self._polled = descriptor
-        ready = self._poll.poll(None if timeout_seconds is None else max(0.0, timeout_seconds) * 1000)
-        readable = False
-        for each, _ in ready:
-            if each == self._wake_read:
+    def _renew(self, connection: Connection | None) -> Source | None:
+        """Poll what there is now."""
+        self._is_stale = False
+        self._eager = None
+        main = self._main
+        if connection is None:
+            main = None
+        elif main is None or main.connection is not connection:
+            main = Source(connection)
+        self._main = main
+        known = {source.direct: source for source in self._sources.values()}
+        sources = [main] if main is not None else []
+        sources += [known.get(link) or Source(link.connection, link) for link in self._endpoint.direct.all]
+        self._poll = select.poll()
+        self._poll.register(self._wake_read, select.POLLIN)
+        self._sources = {}
+        for source in sources:
+            descriptor = source.connection.fileno()
+            if descriptor < 0:
+                continue  # closed by this side: it will be gone in a moment
+            self._sources[descriptor] = source
+            is_full = source.direct is not None and source.direct.is_full
+            self._poll.register(descriptor, select.POLLIN | select.POLLOUT if is_full else select.POLLIN)
+        listener = self._endpoint.direct.listener
+        self._listening = -1 if listener is None else listener.fileno()
+        if self._listening >= 0:
+            self._poll.register(self._listening, select.POLLIN)
+        return main
+
+    def _wait(self, timeout_seconds: float | None) -> list[Source]:
+        """The links that have something to read."""
+        ready = []
+        for descriptor, events in self._poll.poll(
+            None if timeout_seconds is None else max(0.0, timeout_seconds) * 1000
+        ):
+            if descriptor == self._wake_read:
                 try:
                     os.read(self._wake_read, 4096)
                 except BlockingIOError:
                     pass
-            else:
-                readable = True
-        return readable
+            elif descriptor == self._listening:
+                self._endpoint.direct.accept()
+            elif (source := self._sources.get(descriptor)) is not None:
+                if events & select.POLLOUT and source.direct is not None:
+                    source.direct.is_full = False
+                    self._is_stale = True
+                    source.direct.write()
+                if events & ~select.POLLOUT:
+                    ready.append(source)
+        return ready
+
+    def _take(self, source: Source) -> bool:
+        """Read from a link, and take in what has come; False at its end."""
+        direct = source.direct
+        try:
+            end = source.receive()
+            if end is None:
+                self._eager = None
+                return True
+            if not end:
+                return False
+            self._eager = source if end >= _LONG_READ_BYTES else None
+            if direct is not None:
+                direct.is_used = True
+            self._taker = threading.get_ident()
+            view = source.view
+            for kind, flags, start, stop in source.framer.frames(source.buffer, end):
+                if kind == PACK and (direct is None or direct.endpoint):
+                    self._pack(view, flags, start, stop)
+                elif direct is None:
+                    self._frame(kind, flags, view[start:stop])
+                elif not self._direct_frame(direct, kind, flags, view[start:stop]):
+                    logger.warning("a direct link brought what may not come so, a frame of type %d: it ends", kind)
+                    self.malformed += 1
+                    return False
+        except errors.Closed:
+            return False
+        except frames.MalformedFrame as error:
+            self.malformed += 1
+            logger.warning("a link brought what is no frame (%s): it is made again", error)
+            return False
+        finally:
+            self._taker = 0
+        return True
+
+    def _direct_frame(self, link: DirectLink, kind: int, flags: int, body: memoryview) -> bool:
+        endpoint = self._endpoint
+        if not link.endpoint:
+            return kind == frames.HELLO and endpoint.direct.greeted(link, bytes(body))
+        with endpoint.lock:
+            began = time.monotonic()
+            is_legal = self._core.direct_frame(link.endpoint, kind, flags, body, began)
+            if self._core.instructions or self._core.departed:
+                endpoint.outgoing.sent(began)
+        return is_legal
+
+    def _read_to_the_end(self, endpoint: int) -> None:
+        """A process of this node is gone: what it has said before that counts."""
+        link = self._endpoint.direct.of(endpoint)
+        source = None if link is None else next((s for s in self._sources.values() if s.direct is link), None)
+        if link is None or source is None:
+            return
+        taker, eager = self._taker, self._eager
+        self._eager = source
+        while self._eager is not None and self._take(source):
+            pass
+        self._taker, self._eager = taker, eager
+        self._endpoint.direct.end(link)
 
     # ---- packs ----
 
-    def _pack(self, flags: int, start: int, stop: int) -> None:
+    def _pack(self, view: memoryview, flags: int, start: int, stop: int) -> None:
         core = self._core
-        flow = core.next_pack(self._view, start)
+        flow = core.next_pack(view, start)
         if flow is None:
             return
         received_before = flow.received
-        data = self._view[start + _PACK_FIXED_BYTES : stop]
+        data = view[start + _PACK_FIXED_BYTES : stop]
         try:
             if flags & _IS_PECULIAR:
                 if flags & frames.IS_CHUNK:
@@ -231,6 +338,8 @@ class LinkReader:
             if handler is not None:
                 handler(self, flags, body)
                 return
+            if kind == frames.GONE and endpoint.direct.all:
+                self._read_to_the_end(frames.NUMBER.unpack(body)[0])
             with endpoint.lock:
                 began = time.monotonic()
                 self._core.frame(kind, flags, body, began)

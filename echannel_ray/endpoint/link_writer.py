@@ -76,6 +76,14 @@ class LinkWriter:
         """Write what there is, unless another thread is at it: that one takes ours too. Without the endpoint's lock."""
         outbox = self._outbox
         endpoint = self._endpoint
+        for link in endpoint.direct.all:
+            if link.out and not link.is_full:
+                began = time.monotonic()
+                parts = link.write()
+                if parts:
+                    self._write_seconds = 2 * (time.monotonic() - began) / parts
+                if link.is_full:
+                    endpoint.incoming.links_changed()
         while outbox:
             if not endpoint.write_lock.acquire(blocking=False):
                 return
@@ -102,7 +110,8 @@ class LinkWriter:
                 size += len(part)
             began = time.monotonic()
             taken = connection.send(parts)
-            self._write_seconds = 2 * (time.monotonic() - began) / len(parts)  # a pack has two parts, as a rule
+            # A pack has two parts, as a rule.
+            self._write_seconds = 2 * (time.monotonic() - began) / len(parts)
             while taken < size:
                 size -= taken
                 parts = _behind(parts, taken)

@@ -46,6 +46,7 @@ from echannel_ray.endpoint.bell import Bell
 from echannel_ray.endpoint.by_channel import ByChannel
 from echannel_ray.endpoint.calls import Calls
 from echannel_ray.endpoint.crew import EARLY_SECONDS, MANY_ARMED, Crew, CrewLink, Job
+from echannel_ray.endpoint.direct_links import DirectLinks
 from echannel_ray.endpoint.held_derivations import HeldDerivations
 from echannel_ray.endpoint.link_reader import LinkReader
 from echannel_ray.endpoint.link_writer import LinkWriter
@@ -94,6 +95,7 @@ class ProcessEndpoint(CrewLink):
         self.room = Bell(self.lock)  # publishers and drains wait here for credit and acknowledgements
         self.write_lock = threading.Lock()
         self.core = EndpointCore(node, self.id, encode_pack, clock_offset_seconds=time.time() - time.monotonic())
+        self.direct = DirectLinks(self)
         self.outgoing = LinkWriter(self)
         self.incoming = LinkReader(self)
         self.requests = Requests(self)
@@ -106,6 +108,7 @@ class ProcessEndpoint(CrewLink):
         self.broken: errors.EChannelError | None = None
         self.dismissed: errors.EChannelError | None = None  # why the link that ends now must not be replaced
         self.reconnections = 0
+        self._relinking: threading.Thread | None = None  # while there is no link to the concentrator
         self.heard_at = time.monotonic()
         self.publishers: ByChannel[Publisher] = ByChannel()
         self.inboxes: ByChannel[Inbox] = ByChannel()
@@ -161,6 +164,7 @@ class ProcessEndpoint(CrewLink):
             self.outgoing.write()
         self._end_modulators()
         self.crew.close()
+        self.direct.close()
         if self.connection is not None:
             self.connection.close()
 
@@ -195,6 +199,7 @@ class ProcessEndpoint(CrewLink):
         self.room = Bell(self.lock)
         for publisher in self.publishers.values():
             publisher.forget()
+        self.direct.forget()
         connection, self.connection = self.connection, None
         if isinstance(connection, PlainConnection):
             connection.forget()
@@ -204,6 +209,7 @@ class ProcessEndpoint(CrewLink):
         with self.lock:
             self.broken = error
             self._abandon_all(str(error))
+        self.direct.close()
         self.calls.fail(error)
         for inbox in [*self.inboxes.values()]:
             inbox.close()
@@ -232,10 +238,10 @@ class ProcessEndpoint(CrewLink):
         # With the write lock: a thread that still wrote to the link before would take what is put here for the new one.
         with self.write_lock, self.lock:
             self.connection = connection
-            self.incoming.restart()
             registered = [frames.REQUEST_ID.pack(0) + wire.encode(each) for each in self._registered()]
             self.core.linked(time.monotonic(), [frames.frame(frames.REQUEST, each) for each in registered])
             self.calls.repeat()
+        self.incoming.links_changed()
         self.sharing.relinked()
         self.outgoing.write()
 
@@ -283,17 +289,26 @@ class ProcessEndpoint(CrewLink):
         # What this thread has to answer to what it read before, from handlers too, in one piece.
         self.outgoing.write()
         connection = self.connection
-        return connection is not None and self.incoming.read(connection, timeout_seconds)
+        if connection is None and self._relinking is None:
+            return False
+        return self.incoming.read(connection, timeout_seconds)
 
     @override
     def restore(self) -> None:
         if self.closed or self.broken:
             self.crew.close()
             return
+        if self._relinking is not None:
+            return
         self.reconnections += 1
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()
+        # In a thread of its own, since direct links are to be read meanwhile: it may take seconds.
+        self._relinking = threading.Thread(target=self._relink, name="echannel-relinking", daemon=True)
+        self._relinking.start()
+
+    def _relink(self) -> None:
         try:
             if self.dismissed is not None:
                 raise self.dismissed
@@ -305,6 +320,9 @@ class ProcessEndpoint(CrewLink):
         except Exception as error:  # of Ray, when its cluster ends under us: who waits must not wait for good
             logger.exception("namespace %r: the link can't be had again", self.namespace)
             self.fail(errors.Disconnected(f"the link to the concentrator of this node can't be had again: {error!r}"))
+        finally:
+            self._relinking = None
+            self.incoming.interrupt()
 
     @override
     def interrupt(self) -> None:
@@ -327,6 +345,7 @@ class ProcessEndpoint(CrewLink):
                 self._due_calls = now + LOOK_SECONDS
                 self.calls.tick(now)
         self.outgoing.write()
+        self.direct.tick(now)
         busy |= self.metrics_reporter.tick(now)
         self.sharing.tick()
         busy |= self._advance_fed() | self.timers.tick(now)

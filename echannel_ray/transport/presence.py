@@ -33,7 +33,8 @@ def note_endpoint(directory: str | os.PathLike[str], endpoint_id: int, pid: int)
 
 
 def forget_endpoint(directory: str | os.PathLike[str], endpoint_id: int) -> None:
-    """Remove what was written down of an endpoint: it has gone, and everybody was told."""
+    """Remove what was written down of an endpoint, and its socket: it has gone, and everybody was told."""
+    Path(directory, f"{endpoint_id:016x}").unlink(missing_ok=True)
     # Again where `mark_left` has renamed it between the two.
     while paths := [*Path(directory).glob(f"{_PREFIX}{endpoint_id:016x}-*")]:
         for path in paths:

@@ -55,9 +55,20 @@ class SocketDirectory:
     def socket_path(self, name: str) -> str:
         """Where the socket `name` is, or will be."""
         path = str(self.path / name)
-        if len(os.fsencode(path)) + _TEMPORARY_BYTES > _MAX_PATH_BYTES:
-            raise OSError(errno.ENAMETOOLONG, "too long for a Unix socket: set TMPDIR to a shorter directory", path)
+        _check_length(path)
         return path
+
+
+def endpoint_socket(directory: str, endpoint: int) -> str:
+    """Where an endpoint of the node listens for direct links."""
+    path = os.path.join(directory, f"{endpoint:016x}")
+    _check_length(path)
+    return path
+
+
+def _check_length(path: str) -> None:
+    if len(os.fsencode(path)) + _TEMPORARY_BYTES > _MAX_PATH_BYTES:
+        raise OSError(errno.ENAMETOOLONG, "too long for a Unix socket: set TMPDIR to a shorter directory", path)
 
 
 def base_directory() -> Path:
@@ -149,6 +160,10 @@ class UnixListener:
                 os.unlink(self.path)
         except FileNotFoundError:
             pass
+        self._socket.close()
+
+    def forget(self) -> None:
+        """In the child of a fork: let go of the descriptor; the parent listens on."""
         self._socket.close()
 
 

@@ -154,17 +154,19 @@ def test_what_is_missing_is_only_counted_where_that_is_wished(parties, name):
 
 
 def test_it_goes_on_after_its_concentrator_was_killed(parties, name):
-    channel = ec.channel(name, retain=ec.Retention(disk=True))
+    elsewhere = "replays-elsewhere"  # whose concentrators no other test looks at
+    channel = ec.channel(name, retain=ec.Retention(disk=True), namespace=elsewhere)
     publish_all(None, channel, [*range(2000)])
     inbox = Inbox()
     with channel.subscribe(inbox, modulator=ec.FIFOModulator(), start="earliest"):
         inbox.wait(100)
-        for part in ec.status().concentrators:
+        for part in ec.status(elsewhere).concentrators:
             os.kill(part.pid, signal.SIGKILL)
         publish_all(None, channel, [*range(2000, 2100)])
         while inbox.items[-1] != 2099:
             inbox.wait(len(inbox.items) + 1)
     assert set(inbox.items) == {*range(2100)}  # some perhaps twice
+    ec.shutdown(elsewhere)
 
 
 def test_it_ends_with_its_subscription(parties, channel):

@@ -59,7 +59,8 @@ def test_a_concentrator_closes_the_link(ends: tuple[socket.socket, socket.socket
 def test_an_endpoint_asks_for_another_link(ends: tuple[socket.socket, socket.socket], illegal: bytes) -> None:
     ours, theirs = ends
     core = EndpointCore(1, 7, lambda columns, gathered_bytes, stamp: [])
-    endpoint: Any = SimpleNamespace(core=core, decoding=ORDINARY, lock=threading.Lock(), heard_at=0.0)
+    no_links: Any = SimpleNamespace(all=(), listener=None)
+    endpoint: Any = SimpleNamespace(core=core, decoding=ORDINARY, lock=threading.Lock(), heard_at=0.0, direct=no_links)
     incoming = LinkReader(endpoint)
     connection = PlainConnection(ours, Peer("unix"))
     theirs.sendall(HEARTBEAT)

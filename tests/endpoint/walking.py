@@ -93,7 +93,7 @@ class Processes:
         made.crew.depart_at = lambda due_at: None
         made.ready = []
         made.crew.submit = made.ready.append
-        made.incoming._wait = lambda connection, timeout_seconds: True
+        made.incoming._wait = lambda timeout_seconds: [made.incoming._main]
         endpoint: ProcessEndpoint = made
         return endpoint
 
