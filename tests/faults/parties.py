@@ -74,6 +74,37 @@ class Process:
         endpoint = endpoint_for(None)
         return endpoint.node, endpoint.id
 
+    def neighbours(self) -> list[int]:
+        """The endpoints to which this process has direct links."""
+        from echannel_ray.session import endpoint_for
+
+        return sorted(link.endpoint for link in endpoint_for(None).direct.all)
+
+    def end_direct_links(self) -> int:
+        """End them, with whatever is in them; how many there were."""
+        from echannel_ray.session import endpoint_for
+
+        direct = endpoint_for(None).direct
+        links = direct.all
+        for link in links:
+            direct.end(link)
+        return len(links)
+
+    def may_link_again(self) -> None:
+        """Do not wait for a while after a direct link has ended."""
+        from echannel_ray.session import endpoint_for
+
+        endpoint_for(None).direct._not_before.clear()
+
+    def limit_direct_links(self, most: int, idle_seconds: float = 10.0) -> None:
+        """Have fewer of them, and give them up earlier."""
+        from echannel_ray.endpoint import direct_links
+        from echannel_ray.session import endpoint_for
+
+        direct_links.MAX_DIRECT_LINKS = most
+        direct_links.IDLE_SECONDS = direct_links.MOST_IDLE_SECONDS = idle_seconds
+        endpoint_for(None).direct._due_look = 0.0
+
     def malformed(self) -> int:
         """How many frames and packs its endpoint has skipped, as they made no sense."""
         from echannel_ray.session import endpoint_for
@@ -148,6 +179,16 @@ class Consumer(Process):
     def stats(self, channel: str) -> Any:
         return self._subscriptions[channel].stats()
 
+    def publish_numbered(self, channel: str, count: int) -> None:
+        """Publish so many, as fast as can be, in a thread."""
+
+        def publish() -> None:
+            with ec.channel(channel).producer() as producer:
+                for number in range(1, count + 1):
+                    producer.deliver(numbered(1, number)).result(timeout=30)
+
+        threading.Thread(target=publish, daemon=True).start()
+
 
 class Load(Process):
     """Publishes numbered events on a thread of its own until it is told to stop."""
@@ -182,6 +223,26 @@ class Load(Process):
                 self.longest_wait = max(self.longest_wait, time.monotonic() - began)
         except BaseException as error:
             self._error = error
+
+    def start_another(self, channel: str) -> None:
+        """Publish on another channel too, as producer 2."""
+        self._stopping_another = threading.Event()
+        producer = ec.channel(channel).producer()
+
+        def publish() -> None:
+            number = 0
+            while not self._stopping_another.wait(0.0005):
+                for _ in range(5):
+                    number += 1
+                    producer.publish(numbered(2, number))
+            producer.close()
+
+        self._another = threading.Thread(target=publish, daemon=True)
+        self._another.start()
+
+    def stop_another(self) -> None:
+        self._stopping_another.set()
+        self._another.join(30)
 
     def progress(self) -> int:
         if self._error is not None:
