@@ -9,7 +9,7 @@ Theory of operation:
 * Packs come in two steps, since events are decoded in between (which may run code of their classes, so the shell holds
   no lock then): `next_pack` says whether one is the next of its flow, `pack_received` takes it in as it was decoded.
 * When packs have left, the shell says what that cost (`left`): packing policies want to know.
-* With some endpoints of the node there are *direct links* (`neighbour_linked`). What is for a neighbour alone lies in
+* With some endpoints of the node there are *direct links* (`ways`). What is for a neighbour alone lies in
   a queue of that link instead of `out`. It may be lost at any time: what it had is asked for again, by way of the
   concentrator.
 
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from echannel_ray.core import credit, frames, large_events
 from echannel_ray.core.credit import Reception
 from echannel_ray.core.deliveries import RELEASED, Answered, Awaited, Deliveries
-from echannel_ray.core.flows import FlowReceiver, FlowSender, SentPack, WayChange
+from echannel_ray.core.flows import FlowReceiver, FlowSender, SentPack
 from echannel_ray.core.frames import CHUNK_BYTES, KEY_BYTES, Buffer
 from echannel_ray.core.gather import Gather, PackColumns
 from echannel_ray.core.large_events import WaitingPack, WaitingPacks
@@ -35,6 +35,7 @@ from echannel_ray.core.packing import Policy
 from echannel_ray.core.receiver import Delivered, Receiver
 from echannel_ray.core.sender import Sender
 from echannel_ray.core.streams import Recipient, Route, SenderStream
+from echannel_ray.core.ways import Ways
 
 if TYPE_CHECKING:
     from echannel_ray.core.mixed_receipts import MixedArrival
@@ -51,11 +52,6 @@ LOOK_SECONDS = 0.05
 # A report of credit may be lost with a link. Nobody blocks for that of a laggard or of a group's member, so they are
 # asked now and then.
 ASK_FOR_CREDIT_SECONDS = 0.25
-# Whoever sends so many packs to one endpoint between two looks wants a direct link to it: each pack costs the
-# concentrator a turn.
-BUSY_PACKS = 16
-# How long a flow that goes over to another way waits for what is on the former one: that may be lost.
-CHANGE_SECONDS = 0.1
 NEVER = float("inf")
 _NUMBER_FROM = frames.NUMBER.unpack_from
 
@@ -117,9 +113,7 @@ class EndpointCore:
         self.endpoint = endpoint
         self.out: deque[Buffer] = deque()
         self.sender = sender = Sender(node, endpoint, self.out, clock_offset_seconds)
-        self.neighbours = sender.neighbours
-        # Endpoints of this node without a direct link that much was sent to of late; the shell takes them.
-        self.wanted_neighbours: set[int] = set()
+        self.ways = Ways(self)
         self.receiver = Receiver(node, endpoint, ack_bytes)
         self.to_acknowledge = self.receiver.to_acknowledge  # what `acknowledge_wanted` has to do
         # A pack of which `next_pack` gave the flow was decoded: what is to be handed to which subscription.
@@ -151,7 +145,7 @@ class EndpointCore:
         self.out.extend(greeting)
         self.sender.new_flows.clear()
         for flow in self.sender.flows.values():
-            self._declare(flow)
+            self.declare(flow)
         self.probe(self.sender.flows.values(), now, at_once=True)
         for received in self.receiver.flows.values():
             # A relay that was restarted can't know of them: without this nobody would say when a producer dies.
@@ -168,47 +162,6 @@ class EndpointCore:
 
     # ---- direct links ----
 
-    def neighbour_linked(self, endpoint: int, out: deque[Buffer], now: float) -> None:
-        """There is a direct link to another endpoint of this node; what is put into `out` leaves by it."""
-        if endpoint in self.neighbours:
-            self.neighbour_lost(endpoint, now)
-        self.neighbours[endpoint] = out
-        self.wanted_neighbours.discard(endpoint)
-        for flow in self.sender.flows.values():
-            if flow.sole_destination(self.node) == endpoint:
-                self._change_way(flow, out, now)
-
-    def _change_way(self, flow: FlowSender, out: deque[Buffer], now: float) -> None:
-        if flow.lowest_acked == flow.last_sent:
-            flow.out = out
-            self._declare_again(flow)
-            return
-        flow.change = WayChange(out, flow.last_sent, now + CHANGE_SECONDS)
-        flow.out.append(frames.probe(self.endpoint, flow.number, flow.last_sent, self.node))
-        flow.out = flow.change.held
-
-    def _end_change(self, flow: FlowSender, lost: Iterable[SentPack] = ()) -> None:
-        """Have a flow go on by its next way, with what was lost on the former one first."""
-        change, flow.change = flow.change, None
-        assert change is not None
-        flow.out = change.next
-        self._declare_again(flow)
-        for pack in lost:
-            self._resend(flow, pack, self.node)
-        flow.out.extend(change.held)
-
-    def neighbour_lost(self, endpoint: int, now: float) -> None:
-        """A direct link has ended, with whatever was in it: its flows go by the concentrator."""
-        lost = self.neighbours.pop(endpoint, None)
-        for flow in [*self.sender.flows.values()] if lost is not None else ():
-            if flow.change is not None and flow.change.next is lost:
-                flow.change.next = self.out
-                self._end_change(flow)
-            elif flow.out is lost:
-                flow.out = self.out
-                self._declare_again(flow)
-                self.probe([flow], now, at_once=True)
-
     def direct_frame(self, endpoint: int, kind: int, flags: int, body: memoryview, now: float) -> bool:
         """A frame that is no pack has come in by a direct link; False where none such may come so."""
         if kind == frames.FLOW:
@@ -220,16 +173,12 @@ class EndpointCore:
             if flow is not None:
                 flow.is_direct = True
         elif kind == frames.PROBE:
-            self._probed(flags, body, now, self.neighbours.get(endpoint))
+            self._probed(flags, body, now, self.ways.neighbours.get(endpoint))
         elif kind in _DIRECT_KINDS:
             return self.frame(kind, flags, body, now)
         else:
             return False
         return True
-
-    def _to(self, node: int, endpoint: int) -> deque[Buffer]:
-        """Where frames for an endpoint are put."""
-        return self.neighbours.get(endpoint, self.out) if node == self.node else self.out
 
     # ---- what comes in: packs ----
 
@@ -271,7 +220,7 @@ class EndpointCore:
             self._acknowledge(flow)
         self.to_acknowledge.clear()
         for flow in self.receiver.sent_too_early() if self.receiver.refused_flows else ():
-            self._answer(flow, flow.highest, self._to(flow.node, flow.endpoint))
+            self._answer(flow, flow.highest, self.ways.to(flow.node, flow.endpoint))
 
     @property
     def has_to_acknowledge(self) -> bool:
@@ -281,7 +230,7 @@ class EndpointCore:
     def _acknowledge(self, flow: FlowReceiver, out: deque[Buffer] | None = None) -> None:
         if out is None:
             # A flow that goes by the concentrator may have other destinations, whose numbers it knows.
-            out = self._to(flow.node, flow.endpoint) if flow.is_direct else self.out
+            out = self.ways.to(flow.node, flow.endpoint) if flow.is_direct else self.out
         out.append(frames.ack(flow.endpoint, flow.flow, flow.acknowledge(), self.node))
 
     def _answer(self, flow: FlowReceiver, probed: int, out: deque[Buffer]) -> None:
@@ -310,7 +259,7 @@ class EndpointCore:
         owner, number = frames.KEY.unpack(body)
         flow = self.sender.flows.get(number) if owner == self.endpoint else None
         if flow is not None:
-            self._declare(flow)
+            self.declare(flow)
             self.probe([flow], now, at_once=True)
         elif owner == self.endpoint:
             self.out.append(frames.frame(frames.FLOW_ENDED, body))
@@ -333,7 +282,7 @@ class EndpointCore:
         if flow is not None:
             flow.acknowledged(node, acknowledged, now)
             if flow.change is not None and flow.lowest_acked >= flow.change.number:
-                self._end_change(flow)
+                self.ways.end_change(flow)
             self._pump(flow, now)
             self.instructions.append(Acknowledged())
 
@@ -343,11 +292,11 @@ class EndpointCore:
         lost = flow.answered(node, received, probed) if flow is not None else []
         if flow is not None and lost:
             if flow.change is not None:
-                self._end_change(flow, lost)
+                self.ways.end_change(flow, lost)
                 return
-            self._declare(flow)
+            self.declare(flow)
             for pack in lost:
-                self._resend(flow, pack, node)
+                self.resend(flow, pack, node)
 
     def _credited(self, flags: int, body: memoryview, now: float) -> None:
         _, _, number, endpoint, subscription, mark = frames.CREDIT_FIXED.unpack(body)
@@ -383,7 +332,7 @@ class EndpointCore:
         open_ones = self.receiver.subscriptions
         again = self.deliveries.answer_again(node, endpoint, delivery, subscription, open_ones)
         if again is not None:
-            self._to(node, endpoint).append(again)
+            self.ways.to(node, endpoint).append(again)
 
     def _gone(self, flags: int, body: memoryview, now: float) -> None:
         (endpoint,) = frames.NUMBER.unpack(body)
@@ -520,7 +469,9 @@ class EndpointCore:
         if delivery:
             stream = reception.stream
             to = (stream.node, stream.endpoint, delivery)
-            self._to(stream.node, stream.endpoint).append(self.deliveries.answer(*to, reception.subscription, outcome))
+            self.ways.to(stream.node, stream.endpoint).append(
+                self.deliveries.answer(*to, reception.subscription, outcome)
+            )
         if reception.handled(mark):
             self._credit(reception)
 
@@ -533,7 +484,7 @@ class EndpointCore:
         """Let whoever delivered an event wait no longer: nobody will handle it."""
         stream = reception.stream
         to = (stream.node, stream.endpoint, delivery)
-        self._to(stream.node, stream.endpoint).append(self.deliveries.answer(*to, reception.subscription, RELEASED))
+        self.ways.to(stream.node, stream.endpoint).append(self.deliveries.answer(*to, reception.subscription, RELEASED))
 
     def _credit(self, reception: Reception) -> None:
         stream = reception.stream
@@ -542,7 +493,7 @@ class EndpointCore:
 
     def _put_credit(self, to: tuple[int, int, int], subscription: int, mark: int, final: bool) -> None:
         fixed = frames.CREDIT_FIXED.pack(*to, self.endpoint, subscription, mark)
-        self._to(to[0], to[1]).append(frames.frame(frames.CREDIT, fixed, frames.IS_FINAL if final else 0))
+        self.ways.to(to[0], to[1]).append(frames.frame(frames.CREDIT, fixed, frames.IS_FINAL if final else 0))
 
     def ask_for_credit(self, stream: SenderStream) -> None:
         """Have those who are behind report as soon as they have handled what was sent."""
@@ -551,7 +502,7 @@ class EndpointCore:
                 recipient.node, recipient.endpoint, self.node, self.endpoint,
                 stream.number, recipient.subscription, mark,
             )  # fmt: skip
-            self._to(recipient.node, recipient.endpoint).append(frames.frame(frames.CREDIT_WANTED, fixed))
+            self.ways.to(recipient.node, recipient.endpoint).append(frames.frame(frames.CREDIT_WANTED, fixed))
 
     # ---- what leaves ----
 
@@ -684,22 +635,19 @@ class EndpointCore:
     def declare_new_flows(self) -> None:
         """Send the declarations of new flows, which go before their first packs."""
         for flow in self.sender.new_flows:
-            self._declare(flow)
+            self.declare(flow)
         self.sender.new_flows.clear()
 
-    def _declare(self, flow: FlowSender) -> None:
+    def declare(self, flow: FlowSender) -> None:
+        """Say to whom the packs of a flow go."""
         declaration = frames.flow_declaration(self.endpoint, flow.number, self.node, flow.destinations)
         # To the concentrator in any case: it tells both ends of the other's death.
         self.out.append(declaration)
         if flow.out is not self.out and flow.change is None:
             flow.out.append(declaration)
 
-    def _declare_again(self, flow: FlowSender) -> None:
-        """Declare a flow that takes another way, unless it is to be declared with its first pack."""
-        if flow not in self.sender.new_flows:
-            self._declare(flow)
-
-    def _resend(self, flow: FlowSender, pack: SentPack, node: int) -> None:
+    def resend(self, flow: FlowSender, pack: SentPack, node: int) -> None:
+        """Send a pack again to the destinations on one node."""
         flags = pack.flags | frames.IS_RESENT
         head = frames.pack_head(self.endpoint, flow.number, pack.number, node, flags, pack.size_bytes)
         flow.out.extend((head, *pack.body))
@@ -725,7 +673,7 @@ class EndpointCore:
                     busy = True
         if now >= self._due_look:
             self._due_look = now + LOOK_SECONDS
-            self._look_at_ways(now)
+            self.ways.look(now)
             self.probe([flow for flow in self.sender.flows.values() if flow.probe_at <= now], now)
             for flow in self.sender.ended_flows(self.deliveries.awaited_endpoints()):
                 self.out.append(frames.frame(frames.FLOW_ENDED, frames.KEY.pack(self.endpoint, flow.number)))
@@ -736,18 +684,6 @@ class EndpointCore:
                     if credit.is_awaited(stream):
                         self.ask_for_credit(stream)
         return busy
-
-    def _look_at_ways(self, now: float) -> None:
-        """See who wants a direct link, and have nobody wait for ever for what is lost on the former way."""
-        for flow in self.sender.flows.values():
-            if flow.change is not None and now >= flow.change.until:
-                self._end_change(flow)
-                self.probe([flow], now, at_once=True)
-            if flow.last_sent - flow.looked_at >= BUSY_PACKS and flow.out is self.out:
-                neighbour = flow.sole_destination(self.node)
-                if neighbour is not None:
-                    self.wanted_neighbours.add(neighbour)
-            flow.looked_at = flow.last_sent
 
     @property
     def is_waiting(self) -> bool:

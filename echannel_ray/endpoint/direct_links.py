@@ -171,7 +171,7 @@ class DirectLinks:
                 return
             former = [each for each in self.all if each.endpoint == link.endpoint and each is not link]
             self.all = (*(each for each in self.all if each not in former and each is not link), link)
-            mine.core.neighbour_linked(link.endpoint, link.out, now)
+            mine.core.ways.linked(link.endpoint, link.out, now)
             self.opened += 1
         for each in former:
             each.connection.close()
@@ -215,7 +215,7 @@ class DirectLinks:
                 return
             self.all = tuple(each for each in self.all if each is not link)
             self._not_before[link.endpoint] = now + _AGAIN_SECONDS
-            mine.core.neighbour_lost(link.endpoint, now)
+            mine.core.ways.lost(link.endpoint, now)
             mine.carry_out()
         link.connection.close()
         link.out.clear()
@@ -224,11 +224,11 @@ class DirectLinks:
 
     def tick(self, now: float) -> None:
         """Open what the core wants, and end what nobody has used for long."""
-        core = self._endpoint.core
-        if core.wanted_neighbours:
+        ways = self._endpoint.core.ways
+        if ways.wanted:
             with self._endpoint.lock:
-                wanted = [*core.wanted_neighbours]
-                core.wanted_neighbours.clear()
+                wanted = [*ways.wanted]
+                ways.wanted.clear()
             if self._directory:
                 self.open(wanted)
         if now < self._due_look:

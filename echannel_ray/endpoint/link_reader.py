@@ -36,8 +36,8 @@ _IS_PECULIAR = frames.IS_CHUNK | frames.IS_MIXED
 _PACK_FIXED_BYTES = frames.PACK_FIXED.size
 
 
-class Source:
-    """A link that is read: the one to the concentrator, or a direct one."""
+class LinkBytes:
+    """What one link has brought, the one to the concentrator or a direct one: where it is read into and told apart."""
 
     __slots__ = ("buffer", "connection", "direct", "framer", "view")
 
@@ -66,9 +66,9 @@ class LinkReader:
         self._endpoint = endpoint
         self._decode_events, self._decode_event = endpoint.decoding
         self._core = endpoint.core
-        self._main: Source | None = None
-        self._sources: dict[int, Source] = {}  # by descriptor
-        self._eager: Source | None = None  # has more to read, as its last read was a long one
+        self._main: LinkBytes | None = None
+        self._sources: dict[int, LinkBytes] = {}  # by descriptor
+        self._eager: LinkBytes | None = None  # has more to read, as its last read was a long one
         self._unasked = 0  # how often it has read since it asked whether there is anything else
         self._poll = select.poll()
         self._is_stale = False  # what is polled is to be made anew
@@ -137,7 +137,7 @@ class LinkReader:
                 self._core.acknowledge_wanted()
         return goes_on
 
-    def _renew(self, connection: Connection | None) -> Source | None:
+    def _renew(self, connection: Connection | None) -> LinkBytes | None:
         """Poll what there is now."""
         self._is_stale = False
         self._eager = None
@@ -145,11 +145,11 @@ class LinkReader:
         if connection is None:
             main = None
         elif main is None or main.connection is not connection:
-            main = Source(connection)
+            main = LinkBytes(connection)
         self._main = main
         known = {source.direct: source for source in self._sources.values()}
         sources = [main] if main is not None else []
-        sources += [known.get(link) or Source(link.connection, link) for link in self._endpoint.direct.all]
+        sources += [known.get(link) or LinkBytes(link.connection, link) for link in self._endpoint.direct.all]
         self._poll = select.poll()
         self._poll.register(self._wake_read, select.POLLIN)
         self._sources = {}
@@ -166,7 +166,7 @@ class LinkReader:
             self._poll.register(self._listening, select.POLLIN)
         return main
 
-    def _wait(self, timeout_seconds: float | None) -> list[Source]:
+    def _wait(self, timeout_seconds: float | None) -> list[LinkBytes]:
         """The links that have something to read."""
         ready = []
         for descriptor, events in self._poll.poll(
@@ -188,7 +188,7 @@ class LinkReader:
                     ready.append(source)
         return ready
 
-    def _take(self, source: Source) -> bool:
+    def _take(self, source: LinkBytes) -> bool:
         """Read from a link, and take in what has come; False at its end."""
         direct = source.direct
         try:

@@ -84,13 +84,13 @@ class Process:
         self.direct[endpoint] = end
         end.receive = lambda end, data: self._received(end, data, endpoint)
         end.ended = lambda end: self._direct_link_ended(endpoint, end)
-        self.core.neighbour_linked(endpoint, deque(), self.network.now)
+        self.core.ways.linked(endpoint, deque(), self.network.now)
         self.perform()
 
     def _direct_link_ended(self, endpoint: int, end: End) -> None:
         if self.direct.get(endpoint) is end and not self.dead:
             del self.direct[endpoint]
-            self.core.neighbour_lost(endpoint, self.network.now)
+            self.core.ways.lost(endpoint, self.network.now)
             self.perform()
 
     def perform(self) -> None:
@@ -111,7 +111,7 @@ class Process:
         self._is_performing = False
         if self.link is not None:
             write(self.link, core.out)
-        for endpoint, out in core.neighbours.items():
+        for endpoint, out in core.ways.neighbours.items():
             write(self.direct[endpoint], out)
         self._plan()
 

@@ -17,6 +17,7 @@ from tests.faults.scene import (
     kill,
     seconds_until_flowing,
     stopped,
+    wait_for,
 )
 
 BUSY: dict[str, Any] = {"burst": 5, "pause_seconds": 0.0005}
@@ -114,12 +115,13 @@ def test_both_begin_at_once(scene: Scene):
             ray.get(sender.publish_numbered.remote(f"both-{i}-{side}", 3000))
             pairs.append((consumer, f"both-{i}-{side}"))
     for consumer, channel in pairs:
-        wait_until(lambda consumer=consumer, channel=channel: progress(consumer, channel) == {1: 3000})
+        wait_for({1: 3000}, consumer.progress, channel)
         assert ray.get(consumer.faults.remote(channel)) == []
 
 
 def progress(consumer: Any, channel: str) -> dict[int, int]:
-    return ray.get(consumer.progress.remote(channel))
+    found: dict[int, int] = ray.get(consumer.progress.remote(channel))
+    return found
 
 
 def test_of_a_producer_that_is_killed_arrives_a_prefix_without_a_gap(scene: Scene):
