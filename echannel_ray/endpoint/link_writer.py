@@ -82,8 +82,8 @@ class LinkWriter:
                 parts = link.write()
                 if parts:
                     self._write_seconds = 2 * (time.monotonic() - began) / parts
-                if link.is_full:
-                    endpoint.incoming.links_changed()
+                if link.out:
+                    endpoint.incoming.links_changed()  # it is full: who reads is to be told when it takes more
         while outbox:
             if not endpoint.write_lock.acquire(blocking=False):
                 return
