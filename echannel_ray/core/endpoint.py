@@ -597,7 +597,7 @@ class EndpointCore:
 
     def _send_in_pieces(self, flow: FlowSender, columns: PackColumns, now: float) -> None:
         waiting = self._waiting.setdefault(flow, WaitingPacks())
-        for piece in large_events.pieces(columns):
+        for piece in large_events.pieces(columns, self.sender.gathers[flow.number].stream_of_route):
             if isinstance(piece, PackColumns):
                 body = self._encode(piece, 0, now + self.sender.clock_offset_seconds)
                 if not self._hold(flow, piece, body):

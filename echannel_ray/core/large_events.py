@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from echannel_ray.core.frames import CHUNK_FIXED, MAX_PACK_BYTES, Buffer
 from echannel_ray.core.gather import PackColumns
-from echannel_ray.core.kinds import as_wire, entries_of, kind_at, token_of, wire_kind
+from echannel_ray.core.kinds import GAP, as_wire, entries_of, kind_at, token_of, wire_kind
 from echannel_ray.core.streams import SenderStream
 
 
@@ -113,38 +113,57 @@ def concerned(columns: PackColumns, stream_of_route: Mapping[int, SenderStream])
     return streams, numbers.union(stream.number for stream in streams)
 
 
-def pieces(columns: PackColumns) -> Iterator[PackColumns | LargePiece]:
+def pieces(columns: PackColumns, stream_of_route: Mapping[int, SenderStream]) -> Iterator[PackColumns | LargePiece]:
     """Take columns apart, in order: into packs that are not too long, and large events."""
-    fresh = _FreshPack(columns.control)
+    fresh = _FreshPack(columns.control, columns.delivery)
     offset = 0
-    delivered = columns.events[-1] if columns.delivery else None
+    stream, end = _delivered_end(columns, stream_of_route) if columns.delivery else (None, 0)
     for i, count in enumerate(columns.counts):
         kind = kind_at(columns, i, offset)
         entries = entries_of(kind, count)
+        is_of_stream = stream_of_route.get(columns.streams[i]) is stream and kind != GAP
         for j, event in enumerate(columns.events[offset : offset + entries]):
             sequence = columns.firsts[i] + j
+            is_delivered = is_of_stream and sequence + count // entries == end
             if type(event) is Large:
                 if fresh:
                     yield fresh.take()
-                # The same object for each route that the event goes by: all who get it have to answer.
-                delivery = columns.delivery if event is delivered else 0
+                delivery = columns.delivery if is_delivered else 0
                 yield LargePiece(columns.streams[i], sequence, columns.marks[i], delivery, event)
             else:
                 if fresh.size_bytes >= MAX_PACK_BYTES:
                     yield fresh.take()
-                fresh.add(columns.streams[i], sequence, columns.marks[i], kind, event, count // entries)
+                fresh.add(columns.streams[i], sequence, columns.marks[i], kind, event, count // entries, is_delivered)
         offset += entries
     if fresh:
-        yield fresh.take(0 if type(delivered) is Large else columns.delivery)
+        yield fresh.take()
+
+
+def _delivered_end(
+    columns: PackColumns, stream_of_route: Mapping[int, SenderStream]
+) -> tuple[SenderStream | None, int]:
+    """The stream of the delivered event, and the number behind it: each route that it goes by has it in a run of its
+    own, and who lacks it has a gap there.
+    """
+    stream = stream_of_route.get(columns.streams[-1])
+    end = offset = 0
+    for i, count in enumerate(columns.counts):
+        kind = kind_at(columns, i, offset)
+        offset += entries_of(kind, count)
+        if kind != GAP and stream_of_route.get(columns.streams[i]) is stream:
+            end = max(end, columns.firsts[i] + count)
+    return stream, end
 
 
 class _FreshPack:
     """A pack that is put together anew, each event in a run of its own."""
 
-    def __init__(self, control: list[Any]) -> None:
+    def __init__(self, control: list[Any], delivery: int) -> None:
+        self._delivery = delivery
         self._begin(control)
 
     def _begin(self, control: list[Any]) -> None:
+        self._is_delivered = False
         self._columns = PackColumns(control, [], [], [], [], b"", 0, [])
         self._kinds: list[int] = []
         self.size_bytes = 0
@@ -152,8 +171,9 @@ class _FreshPack:
     def __bool__(self) -> bool:
         return bool(self._columns.events or self._columns.control)
 
-    def add(self, route: int, sequence: int, mark: int, kind: int, event: Any, count: int) -> None:
+    def add(self, route: int, sequence: int, mark: int, kind: int, event: Any, count: int, is_delivered: bool) -> None:
         """Append an event, or a block of so many records."""
+        self._is_delivered |= is_delivered
         self._columns.streams.append(route)
         self._columns.firsts.append(sequence)
         self._columns.counts.append(count)
@@ -162,9 +182,9 @@ class _FreshPack:
         self._kinds.append(kind)
         self.size_bytes += len(event) if isinstance(event, bytes | str) else 0
 
-    def take(self, delivery: int = 0) -> PackColumns:
+    def take(self) -> PackColumns:
         """The columns of what was added; the pack begins again empty."""
         kinds, tokens = as_wire(self._kinds, self._columns.counts)
-        taken = replace(self._columns, kinds=kinds, delivery=delivery, tokens=tokens)
+        taken = replace(self._columns, kinds=kinds, delivery=self._delivery if self._is_delivered else 0, tokens=tokens)
         self._begin([])
         return taken

@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from echannel_ray.core.arrivals import Arrival
 from echannel_ray.core.credit import Reception
@@ -304,6 +304,8 @@ class Receiver:
         offset = 0
         events = pack.events
         each_bytes = size_bytes // (len(events) or 1)
+        end = _delivered_end(pack, runs) if pack.delivery and runs else 0
+        number = _number_of(runs[-1]) if runs and runs[-1] is not None else None
         for i, route in enumerate(runs):
             count = pack.counts[i]
             kind = kind_at(pack, i, offset)
@@ -315,7 +317,8 @@ class Receiver:
                     taken: Any = Block(events[offset], count)
                 else:
                     taken = events if count == len(events) else events[offset : offset + count]
-                delivery = pack.delivery if pack.delivery and _is_delivered(pack, runs, i) else 0
+                is_its_stream = number is None or _number_of(route) == number
+                delivery = pack.delivery if is_its_stream and kind != GAP and pack.firsts[i] + count == end else 0
                 run = Arrival(
                     route.receptions[0], pack.firsts[i], taken, pack.marks[i], each_bytes * entries, route.redelivers,
                     delivery, 0, pack.stamp, route.handler_versions[0], kind,
@@ -648,15 +651,21 @@ def _wire_route(
     return WireRoute(stream, receptions, handler_versions, redelivers, grouped, sole)
 
 
-def _is_delivered(pack: Pack, runs: list[Addressees], i: int) -> bool:
-    """Whether this run ends with the pack's last event, which somebody delivers and waits for.
+def _delivered_end(pack: Pack, runs: list[Addressees]) -> int:
+    """The number behind the pack's delivered event, which is the last of the stream that its last run is of.
 
-    The plain recipients of a stream and the chosen member of a group get that event in a run each.
+    That stream's plain recipients, laggards and the chosen members of its groups get what they get in runs of their
+    own, so the delivered event need not be in the last run; and who lacks it has a gap there.
     """
-    last, final = runs[-1], pack.firsts[-1] + pack.counts[-1]
-    # Those up to this one are in use.
-    same_stream = last is None or cast(WireRoute, runs[i]).stream.number == _number_of(last)
-    return same_stream and pack.firsts[i] + pack.counts[i] == final
+    stream = None if runs[-1] is None else _number_of(runs[-1])
+    end = offset = 0
+    for i, run in enumerate(runs):
+        count = pack.counts[i]
+        kind = kind_at(pack, i, offset)
+        offset += entries_of(kind, count)
+        if kind != GAP and (None if run is None else _number_of(run)) == stream:
+            end = max(end, pack.firsts[i] + count)
+    return end
 
 
 def _number_of(run: WireRoute | DeclaredRoute) -> int:

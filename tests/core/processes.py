@@ -54,6 +54,7 @@ class Process:
         )
         self.link: End | None = None
         self.direct: dict[int, End] = {}  # links to other processes of the node
+        self.packs_by_direct_links = 0
         self.dead = False
         self.published: dict[int, Published] = {}
         self.subscriptions: dict[int, Subscription] = {}
@@ -263,6 +264,7 @@ class Process:
         view = memoryview(data)
         for kind, flags, start, stop in Framer().frames(data, len(data)):
             if kind == frames.PACK:
+                self.packs_by_direct_links += bool(neighbour)
                 self._pack(flags, view, start, stop)
             elif neighbour:
                 assert core.direct_frame(neighbour, kind, flags, view[start:stop], self.network.now)

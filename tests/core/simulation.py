@@ -41,7 +41,6 @@ class World:
         self.published: list[Published] = []
         self.subscriptions: list[Subscription] = []
         self.deaths = 0
-        self.direct_links = 0
         self.is_healed = False
         self._consumers: dict[tuple[int, int], Consumer] = {}  # `derived` is the channel
         self._version = 0
@@ -147,7 +146,6 @@ class World:
         one.linked_directly(other.number, a)
         # The other side learns of it from its first bytes.
         self.network.after(0.01 * self.rng.random(), self._linked_directly, other, one, b)
-        self.direct_links += 1
 
     def _linked_directly(self, process: Process, other: Process, end: End) -> None:
         if not process.dead and end.is_open:

@@ -14,6 +14,7 @@ from tests.core.simulation import World
 RUNS = int(os.environ.get("RUNS", "300"))
 SEED = os.environ.get("SEED")
 LARGE = 300_000
+FAILED_ONCE = () if SEED else (952,)  # a delivered large event that was dropped for others of its destination
 FAULTS = {
     "none": (),
     "relays": ("relay",),
@@ -189,13 +190,16 @@ def seeds() -> list[int]:
 @pytest.mark.parametrize("faults", FAULTS)
 @pytest.mark.parametrize("rate", [0.0, 0.08], ids=["clean", "lossy"])
 def test_every_event_arrives_once_and_in_order(faults: str, rate: float) -> None:
+    direct = 0
     for seed in seeds():
-        run(seed, FAULTS[faults], rate, (BLOCK, BLOCK, RAISE))
+        script = run(seed, FAULTS[faults], rate, (BLOCK, BLOCK, RAISE))
+        direct += sum(each.packs_by_direct_links for each in script.world.endpoints.values())
+    assert SEED or direct > RUNS, "nothing goes by direct links any more: this tests less than it says"
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.08], ids=["clean", "lossy"])
 def test_what_is_dropped_is_told_in_its_place(rate: float) -> None:
-    for seed in seeds():
+    for seed in [*seeds(), *FAILED_ONCE]:
         run(seed, FAULTS["everything"] if seed % 2 else FAULTS["handlers"], rate, (DROP_NEWEST, DROP_OLDEST, BLOCK))
 
 
