@@ -34,7 +34,7 @@ def client(address: str) -> Any:
     """A client of the server at a port. Its annotations leave open what a command answers."""
     import redis
 
-    return redis.Redis(port=int(address))
+    return redis.Redis(port=int(address), socket_timeout=None)  # BLPOP waits for as long as it takes
 
 
 def ask(pipe: Connection, address: str, _: int) -> None:
