@@ -194,7 +194,7 @@ class ConsumerSink(Sink):
             else:
                 gather = stream.append(kind, payload, size)
                 has_left = endpoint.outgoing.see_off(stream, stream.route)  # type: ignore[arg-type]
-                self._arm(kind, size, has_left)
+                self._arm(kind, payload, size, has_left)
         if taken:
             endpoint.outgoing.write()
             self.branches.advance()
@@ -212,7 +212,7 @@ class ConsumerSink(Sink):
         self.publisher.check_accepting()
         if self.is_halted or not self.branches.may_arm(kind):
             return False
-        self._arm(kind, size)
+        self._arm(kind, payload, size)
         return self._append(kind, payload, size)
 
     def _append(self, kind: int, payload: Any, size: int) -> bool:
@@ -245,7 +245,7 @@ class ConsumerSink(Sink):
     def _is_armed(self) -> bool:
         return bool(self._plain_room or self._encoded_room) or self._mixed is not None
 
-    def _arm(self, kind: int, size: int, has_left: bool = False) -> None:
+    def _arm(self, kind: int, payload: Any, size: int, has_left: bool = False) -> None:
         """Let `publish` append so many events of this kind, and of about this size, without asking: to a full pack, if
         the window has room for that.
 
@@ -255,7 +255,7 @@ class ConsumerSink(Sink):
         ticks = crew.ticks - self._gathered_at_tick
         is_frequent = ticks < _FREQUENT_TICKS
         is_next = self.endpoint.is_next_in_turn(self)
-        if (self._takes_turns or (is_next and not is_frequent)) and self._join_mixture(kind, size):
+        if (self._takes_turns or (is_next and not is_frequent)) and self._join_mixture(kind, payload, size):
             return
         self._gathered_at_tick = crew.ticks
         self._gathered_in_tick = 1 if ticks else self._gathered_in_tick + 1
@@ -289,11 +289,13 @@ class ConsumerSink(Sink):
         is_small = size <= _MAX_MIXED_SIZE and kind == self._mixed_kind and type(payload) is bytes
         return is_small and not self.is_halted and self._mixed.is_wanted
 
-    def _join_mixture(self, kind: int, size: int) -> bool:
+    def _join_mixture(self, kind: int, payload: Any, size: int) -> bool:
         """Let `publish` append to a list that many producers share, if packs gather on the link: for one of many that
         publish now and then. Whether it may.
         """
         stream = self.stream
+        if kind == PLAIN and type(payload) is not bytes:
+            kind = PICKLED  # all that follows: there everything has a length
         mixes = kind in (PLAIN, PICKLED) or wire_kind(kind) == RECORD
         if not (mixes and stream.policy.unasked and size <= _MAX_MIXED_SIZE and self.endpoint.crew.ticking):
             return False
@@ -472,7 +474,7 @@ class ConsumerSink(Sink):
             if encoded is None:
                 self._arm_directly()
             elif self.branches.may_arm(encoded[0]):
-                self._arm(encoded[0], encoded[2])
+                self._arm(*encoded)
         elif self.records is None and self._handover.arm():
             self.endpoint.armed[self] = None
             if not self.endpoint.crew.ticking:
