@@ -163,7 +163,8 @@ class ConsumerSink(Sink):
                 with self.lock:
                     handover.absorb()
             return True
-        if self.stream.limit_bytes < 0 and not self._is_armed:
+        # Bytes need no encoding: modulators of this process are given many at a time.
+        if self.stream.limit_bytes < 0 and event_class is not bytes and not self._is_armed:
             direct = self._direct
             if direct is not None and (self.records is None or self.records.takes(event)) and direct.publish(event):
                 return True
