@@ -63,10 +63,14 @@ class RecordEncoder:
         self._output = output
         self._validate = validate
         self.record = types.certain_of(self._type_schema)
-        # By classes of events: the kind, what writes it, and what each is accounted for; 0: that varies.
-        self._writers: dict[type, tuple[int, Callable[[Any], bytes], int]] = {}
+        # By classes of events: the kind, what writes it, and what each is accounted for; 0: that varies. Producers that
+        # are armed write by these themselves.
+        self.writers: dict[type, tuple[int, Callable[[Any], bytes], int]] = {}
         self.sizes: dict[int, int] = {}  # of records of a fixed layout, by their kinds
         self._kinds: dict[Any, int] = {}  # of arrays by their dtypes, and of record batches by their schemas
+        # Of records of NumPy's, one by one: their class, and by their dtypes the kind, and what each is accounted for.
+        self._array_class: Any = None
+        self._array_records: dict[Any, tuple[int, int]] = {}
         self._foreign: set[Any] = set()  # dtypes of what modulators emitted that is no record of the channel
         if event_type is not None:
             types.check_producer(definition.channel, self._type_schema, event_type)
@@ -82,7 +86,7 @@ class RecordEncoder:
 
     def encode(self, event: Any) -> Encoded:
         """The event as (kind, payload, size to account for)."""
-        found = self._writers.get(type(event))
+        found = self.writers.get(type(event))
         if found is None:
             return self._unusual(event)
         kind, write, size = found
@@ -91,7 +95,7 @@ class RecordEncoder:
 
     def ready(self, event: Any) -> None:
         """Have ready what is needed to encode such an event: that may ask a manager, so not under a lock."""
-        if self._validate or type(event) not in self._writers:
+        if self._validate or type(event) not in self.writers:
             self.encode(event)
 
     def may_ask(self, event: Any) -> bool:
@@ -100,11 +104,11 @@ class RecordEncoder:
 
     def takes(self, event: Any) -> bool:
         """Whether such an event is known to be a record."""
-        return type(event) in self._writers
+        return type(event) in self.writers
 
     def emitted(self, event: Any) -> Encoded:
         """What a modulator emitted: a record if it is one, else anything."""
-        if type(event) in self._writers:
+        if type(event) in self.writers:
             return self.encode(event)
         if _is_array_record(event) and event.dtype not in self._foreign:
             try:
@@ -114,11 +118,18 @@ class RecordEncoder:
         return encode(event)
 
     def _unusual(self, event: Any) -> Encoded:
+        if type(event) is self._array_class:
+            known = self._array_records.get(event.dtype)
+            if known is not None:
+                return known[0], bytes(event), known[1]
         if _is_array_record(event):
-            data = event.tobytes()
-            return typed(RECORD, self._token_of_array(event.dtype)), data, len(data) + OVERHEAD_BYTES
+            kind = typed(RECORD, self._token_of_array(event.dtype))
+            if type(event) is event.dtype.type:  # and no array without dimensions
+                self._array_class = type(event)
+                self._array_records[event.dtype] = kind, self.sizes[kind]
+            return kind, event.tobytes(), self.sizes[kind]
         if isinstance(event, Mapping):
-            self._writers[type(event)] = self._writer(None)
+            self.writers[type(event)] = self._writer(None)
         else:
             self._learn(type(event))
         return self.encode(event)
@@ -128,7 +139,7 @@ class RecordEncoder:
             types.schema_of(event_class)
         except TypeError:
             raise self._mismatch(event_class.__qualname__) from None
-        self._writers[event_class] = self._writer(event_class)
+        self.writers[event_class] = self._writer(event_class)
 
     def _schema_of(self, event_type: Any) -> schema.RecordType:
         try:

@@ -49,12 +49,10 @@ _LONG_FORMS: Final = b"\x8d\x8e\x96"  # BINUNICODE8, BINBYTES8, BYTEARRAY8
 
 MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**64 - 1
-_SCALARS: Final = frozenset({bool, int, float, str, type(None)})
+_SCALARS: Final[frozenset[type]] = frozenset({bool, int, float, str, type(None)})
 _SCALAR_BYTES: Final = 9
 _SCALAR_SIZE: Final = _SCALAR_BYTES + OVERHEAD_BYTES
 _WITH_LENGTHS: Final = frozenset({bytes, str})
-# Of these a pickle is nearly always small and names no class: `pickle_of_simple` tries that first.
-SIMPLE_CLASSES: Final = frozenset({dict, list, tuple, set, frozenset, *_SCALARS})
 
 _dumps = pickle.dumps
 _loads = pickle.loads
@@ -110,23 +108,39 @@ def pickle_of_simple(event: object) -> bytes | None:
     return data
 
 
-def is_countable(event: Any) -> bool:
-    """Whether `size_of` knows the size of a `PLAIN` event: of a text only where its characters are bytes."""
-    return type(event) is not str or event.isascii()
+def _pickle_of_short(event: Any) -> bytes | None:
+    # Of bytes and texts, which name no class, and of which no long one is pickled for nothing.
+    return _dumps(event, 5) if len(event) < MIN_BUFFER_BYTES else None
 
 
-def size_of(payloads: list[Any]) -> int:
-    """What to account for bytes, or for `PLAIN` events that are countable."""
+def _pickle_of_scalar(event: Any) -> bytes:
+    return _dumps(event, 5)
+
+
+# Of these classes a pickle is nearly always small and names no class. For each: the kind, what writes it where it is
+# simple, and what one is accounted for, which varies.
+SIMPLE_WRITERS: Final[dict[type, tuple[int, Callable[[Any], bytes | None], int]]] = {
+    **dict.fromkeys((dict, list, tuple, set, frozenset), (PICKLED, pickle_of_simple, 0)),
+    **dict.fromkeys((bytes, str), (PICKLED, _pickle_of_short, 0)),
+    **dict.fromkeys(_SCALARS - {str}, (PICKLED, _pickle_of_scalar, 0)),
+}
+
+
+def size_of(payloads: list[Any], has_wide: bool = True) -> int:
+    """What to account for `PLAIN` events, of which a text may be not ASCII where it `has_wide` ones: then
+    `UnicodeEncodeError` where UTF-8 has no place for one.
+    """
     count = len(payloads)
     try:
-        return sum(map(len, payloads)) + OVERHEAD_BYTES * count
+        if not has_wide:
+            return sum(map(len, payloads)) + OVERHEAD_BYTES * count
     except TypeError:  # there are numbers among them
-        if _WITH_LENGTHS.isdisjoint(map(type, payloads)):
-            return _SCALAR_SIZE * count
-        return (
-            sum([len(each) if type(each) in _WITH_LENGTHS else _SCALAR_BYTES for each in payloads])
-            + OVERHEAD_BYTES * count
-        )
+        pass
+    if _WITH_LENGTHS.isdisjoint(map(type, payloads)):
+        return _SCALAR_SIZE * count
+    texts = "".join([each for each in payloads if type(each) is str])
+    others = [len(each) if type(each) is bytes else _SCALAR_BYTES for each in payloads if type(each) is not str]
+    return len(texts.encode()) + sum(others) + OVERHEAD_BYTES * count
 
 
 def decode(kind: int, payload: Any) -> Any:

@@ -21,9 +21,7 @@ from echannel_ray.formats.events import (
     MAX_INT,
     MIN_INT,
     OVERHEAD_BYTES,
-    SIMPLE_CLASSES,
-    is_countable,
-    pickle_of_simple,
+    SIMPLE_WRITERS,
     size_of,
 )
 from echannel_ray.modulation.admission import Admission
@@ -47,6 +45,7 @@ _MANY_IN_A_TICK = 8
 # Of many producers that are armed, those with less than that in a tick share a list.
 _MANY_BY_ITSELF = 64
 _MAX_MIXED_SIZE = MAX_MIXED_BYTES + OVERHEAD_BYTES
+_MOST_UTF_8_BYTES = 4  # of a character
 # What has a large array in it is encoded twice where it was taken for simple: so are one in so many, at most.
 _UNSIMPLE = 64
 
@@ -58,9 +57,10 @@ class ConsumerSink(Sink):
 
     # What each event touches is together in memory: with thousands of producers in turn that is what an event costs.
     __slots__ = ("_absorbed", "_armed_bytes", "_armed_kind", "_direct", "_encoded", "_encoded_mixed", "_encoded_room",
-                 "_former", "_gathered_at_tick", "_gathered_in_tick", "_handover", "_lane", "_lists", "_mixed",
-                 "_mixed_kind", "_plain", "_plain_mixed", "_plain_room", "_sizes", "_takes_turns", "_unsimple",
-                 "admission", "branches", "grants", "has_branches", "hosts_modulators", "outlet")  # fmt: skip
+                 "_former", "_gathered_at_tick", "_gathered_in_tick", "_handover", "_has_wide", "_lane", "_lists",
+                 "_mixed", "_mixed_kind", "_plain", "_plain_mixed", "_plain_room", "_sizes", "_takes_turns",
+                 "_unsimple", "_writers", "admission", "branches", "grants", "has_branches", "hosts_modulators",
+                 "outlet")  # fmt: skip
 
     def __init__(
         self,
@@ -77,6 +77,8 @@ class ConsumerSink(Sink):
         self.has_branches = False  # what `branches` would say, without the call: each event asks
         info = Info(publisher.name, publisher.channel, self.endpoint.namespace, self.endpoint.node)
         self.grants = Grants(services, delegate, info)
+        # Of some classes of events: their kind, what writes them and what each is accounted for; 0: that varies.
+        self._writers = SIMPLE_WRITERS if self.records is None else self.records.writers
         self._sizes = {} if self.records is None else self.records.sizes  # of the events of some kinds
         self._gathered_at_tick = -_FREQUENT_TICKS
         self._gathered_in_tick = 0
@@ -88,6 +90,7 @@ class ConsumerSink(Sink):
         self._plain_room = self._encoded_room = 0  # how many events may be in these two lists; at most one is not 0
         self._armed_kind = PLAIN  # for which we were armed last
         self._armed_bytes = 0  # how large each of them may be
+        self._has_wide = False  # whether one of the texts was not ASCII
         self._unsimple = 0  # how many more containers are to be encoded in the way that suits all
         self._handover = Handover(self.outlet)  # to consumers of this process
         self._direct: InlineHost | None = None  # which gets objects at once, without a lock of ours
@@ -107,59 +110,52 @@ class ConsumerSink(Sink):
     def publish(self, event: Any, timeout: float | None = None) -> bool:
         # An append is atomic: where we are armed, it needs no lock.
         event_class = type(event)
-        if event_class is bytes:
-            place = self._plain_mixed
-            if place is None:
-                pending = self._plain
-                if len(pending) < self._plain_room and len(event) <= self._armed_bytes:
-                    pending.append(event)
-                    return True
+        if self._plain_room:
+            if event_class is bytes:
+                fits = len(event) <= self._armed_bytes
+            elif event_class is str:
+                fits = len(event) <= self._armed_bytes if event.isascii() else self._fits_wide(event)
             else:
-                mixed, lane, _ = place
-                pending = mixed.pending
-                if len(pending) < mixed.room and len(event) <= MAX_MIXED_BYTES:
-                    pending.extend((lane, event))
-                    return True
-            if not self._handover.room:
-                return self._gather(event, timeout, PLAIN, event, len(event) + OVERHEAD_BYTES)
-        place = self._encoded_mixed
-        if event_class is bytes:
-            pass  # it is handed over
-        elif self._plain_room:
-            # As `is_countable` and `encode` would say, without the calls.
-            if (
-                event is None
-                or event_class is float
-                or event_class is bool
-                or (event_class is int and MIN_INT <= event <= MAX_INT)
-                or (event_class is str and len(event) <= self._armed_bytes and event.isascii())
-            ):
-                pending = self._plain
-                if len(pending) < self._plain_room:
-                    pending.append(event)
-                    return True
-        elif event_class in SIMPLE_CLASSES and (
-            (self._encoded[0] == PICKLED and self._encoded_room) if place is None else place[2] == PICKLED
-        ):
-            # Scalars too: to be armed anew whenever they and containers take turns would cost more.
-            if not self._unsimple:
-                data = pickle_of_simple(event)
-                if data is not None:
-                    size = len(data) + OVERHEAD_BYTES
-                    if place is not None:
-                        mixed, lane, _ = place
-                        pending = mixed.pending
-                        if len(pending) < mixed.room and size <= _MAX_MIXED_SIZE:
-                            pending.extend((lane, data))
+                fits = (
+                    event is None
+                    or event_class is float
+                    or event_class is bool
+                    or (event_class is int and MIN_INT <= event <= MAX_INT)
+                )
+            pending = self._plain
+            if fits and len(pending) < self._plain_room:
+                pending.append(event)
+                return True
+        elif (place := self._plain_mixed) is not None:
+            mixed, lane, _ = place
+            pending = mixed.pending
+            if event_class is bytes and len(pending) < mixed.room and len(event) <= MAX_MIXED_BYTES:
+                pending.extend((lane, event))
+                return True
+        elif self._encoded_room or self._encoded_mixed is not None:
+            # All that is untyped becomes pickles: to be armed anew whenever kinds take turns would cost more.
+            found = self._writers.get(event_class)
+            if found is not None and not self._unsimple:
+                kind, write, size = found
+                payload = write(event)
+                if payload is not None:
+                    size = size or len(payload) + OVERHEAD_BYTES
+                    place = self._encoded_mixed
+                    if place is None:
+                        armed_kind, pending = self._encoded
+                        if kind == armed_kind and len(pending) < self._encoded_room and size <= self._armed_bytes:
+                            pending.append(payload)
                             return True
                     else:
-                        pending = self._encoded[1]
-                        if len(pending) < self._encoded_room and size <= self._armed_bytes:
-                            pending.append(data)
+                        mixed, lane, armed_kind = place
+                        pending = mixed.pending
+                        if kind == armed_kind and len(pending) < mixed.room and size <= _MAX_MIXED_SIZE:
+                            pending.extend((lane, payload))
                             return True
-                    return self._gather(event, timeout, PICKLED, data, size)
+                    return self._gather(event, timeout, kind, payload, size)
                 self._unsimple = _UNSIMPLE
-            self._unsimple -= 1
+            elif found is not None:
+                self._unsimple -= 1
         handover = self._handover
         if len(handover.events) < handover.room:
             handover.events.append(event)
@@ -167,35 +163,20 @@ class ConsumerSink(Sink):
                 with self.lock:
                     handover.absorb()
             return True
-        if self.stream.limit_bytes < 0 and not self._encoded_room and place is None:
+        # Bytes need no encoding: modulators of this process are given many at a time.
+        if self.stream.limit_bytes < 0 and event_class is not bytes and not self._is_armed:
             direct = self._direct
             if direct is not None and (self.records is None or self.records.takes(event)) and direct.publish(event):
                 return True
             return self.publisher.publish_encoded(event, timeout)  # type: ignore[no-any-return]
         kind, payload, size = self.encode(event)
-        if place is not None and kind == place[2]:
-            mixed, lane, _ = place
-            pending = mixed.pending
-            if len(pending) < mixed.room and size <= _MAX_MIXED_SIZE:
-                pending.extend((lane, payload))
-                return True
-        armed_kind, pending = self._encoded
-        if kind == armed_kind and len(pending) < self._encoded_room and size <= self._armed_bytes:
-            pending.append(payload)
-            return True
-        return self._gather(event, timeout, kind, payload, size)
+        return self._append(kind, payload, size) or self._gather(event, timeout, kind, payload, size)
 
     def _gather(self, event: Any, timeout: float | None, kind: int, payload: Any, size: int) -> bool:
         """Add the event to the pack that is being gathered; the usual way of a producer that is not armed."""
         stream = self.stream
         endpoint = self.endpoint
         has_left = taken = False
-        if kind == PLAIN:
-            if self.records is not None:
-                self.records.ready(event)  # which raises: bytes are no record
-            data = None if is_countable(payload) or size > SMALL_BYTES else pickle_of_simple(payload)
-            if data is not None:
-                kind, payload, size = PICKLED, data, len(data) + OVERHEAD_BYTES
         with self.lock:
             mixed = self._mixed
             if mixed is not None and not self._may_mix(kind, payload, size):
@@ -214,7 +195,7 @@ class ConsumerSink(Sink):
             else:
                 gather = stream.append(kind, payload, size)
                 has_left = endpoint.outgoing.see_off(stream, stream.route)  # type: ignore[arg-type]
-                self._arm(kind, size, has_left)
+                self._arm(kind, payload, size, has_left)
         if taken:
             endpoint.outgoing.write()
             self.branches.advance()
@@ -232,16 +213,40 @@ class ConsumerSink(Sink):
         self.publisher.check_accepting()
         if self.is_halted or not self.branches.may_arm(kind):
             return False
-        self._arm(kind, size)
-        if kind == PLAIN and self._plain_room:
-            self._plain.append(payload)
-        elif kind == self._encoded[0] and self._encoded_room:
-            self._encoded[1].append(payload)
+        self._arm(kind, payload, size)
+        return self._append(kind, payload, size)
+
+    def _append(self, kind: int, payload: Any, size: int) -> bool:
+        """Append what is encoded already, if there is room for it where we are armed. Whether it was."""
+        if kind == PLAIN:
+            pending, room, armed_bytes = self._plain, self._plain_room, self._armed_bytes + OVERHEAD_BYTES
+            self._has_wide = self._has_wide or (type(payload) is str and not payload.isascii())
         else:
+            place = self._encoded_mixed
+            if place is not None:
+                mixed, lane, armed_kind = place
+                pending = mixed.pending
+                if kind != armed_kind or len(pending) >= mixed.room or size > _MAX_MIXED_SIZE:
+                    return False
+                pending.extend((lane, payload))
+                return True
+            armed_kind, pending = self._encoded
+            room, armed_bytes = self._encoded_room if kind == armed_kind else 0, self._armed_bytes
+        if len(pending) >= room or size > armed_bytes:
             return False
+        pending.append(payload)
         return True
 
-    def _arm(self, kind: int, size: int, has_left: bool = False) -> None:
+    def _fits_wide(self, text: str) -> bool:
+        """Whether a text that is not ASCII may be appended: nobody has counted yet what UTF-8 makes of it."""
+        self._has_wide = True  # before it is appended, so that who takes it sees this
+        return len(text) * _MOST_UTF_8_BYTES <= self._armed_bytes
+
+    @property
+    def _is_armed(self) -> bool:
+        return bool(self._plain_room or self._encoded_room) or self._mixed is not None
+
+    def _arm(self, kind: int, payload: Any, size: int, has_left: bool = False) -> None:
         """Let `publish` append so many events of this kind, and of about this size, without asking: to a full pack, if
         the window has room for that.
 
@@ -251,7 +256,7 @@ class ConsumerSink(Sink):
         ticks = crew.ticks - self._gathered_at_tick
         is_frequent = ticks < _FREQUENT_TICKS
         is_next = self.endpoint.is_next_in_turn(self)
-        if (self._takes_turns or (is_next and not is_frequent)) and self._join_mixture(kind, size):
+        if (self._takes_turns or (is_next and not is_frequent)) and self._join_mixture(kind, payload, size):
             return
         self._gathered_at_tick = crew.ticks
         self._gathered_in_tick = 1 if ticks else self._gathered_in_tick + 1
@@ -285,11 +290,13 @@ class ConsumerSink(Sink):
         is_small = size <= _MAX_MIXED_SIZE and kind == self._mixed_kind and type(payload) is bytes
         return is_small and not self.is_halted and self._mixed.is_wanted
 
-    def _join_mixture(self, kind: int, size: int) -> bool:
+    def _join_mixture(self, kind: int, payload: Any, size: int) -> bool:
         """Let `publish` append to a list that many producers share, if packs gather on the link: for one of many that
         publish now and then. Whether it may.
         """
         stream = self.stream
+        if kind == PLAIN and type(payload) is not bytes:
+            kind = PICKLED  # all that follows: there everything has a length
         mixes = kind in (PLAIN, PICKLED) or wire_kind(kind) == RECORD
         if not (mixes and stream.policy.unasked and size <= _MAX_MIXED_SIZE and self.endpoint.crew.ticking):
             return False
@@ -402,13 +409,22 @@ class ConsumerSink(Sink):
             taken = pending[:count]
             del pending[:count]
             each_bytes = self._sizes.get(kind)
-            size = each_bytes * count if each_bytes else size_of(taken)
-            if self.has_branches:
-                self.branches.feed(Chunk(kind, taken, None, size))
-            self.outlet.absorb(kind, taken, size)
+            try:
+                size = each_bytes * count if each_bytes else size_of(taken, self._has_wide)
+            except UnicodeEncodeError:  # of a text that has a lone surrogate, which travels as a pickle
+                for event in taken:
+                    one_kind, payload, size = self.encode(event)
+                    self._take_in(one_kind, [payload], size)
+            else:
+                self._take_in(kind, taken, size)
             absorbed += count
         self._absorbed += absorbed
         return absorbed > 0
+
+    def _take_in(self, kind: int, taken: list[Any], size: int) -> None:
+        if self.has_branches:
+            self.branches.feed(Chunk(kind, taken, None, size))
+        self.outlet.absorb(kind, taken, size)
 
     @override
     def see_off(self, now: float) -> None:
@@ -459,7 +475,7 @@ class ConsumerSink(Sink):
             if encoded is None:
                 self._arm_directly()
             elif self.branches.may_arm(encoded[0]):
-                self._arm(encoded[0], encoded[2])
+                self._arm(*encoded)
         elif self.records is None and self._handover.arm():
             self.endpoint.armed[self] = None
             if not self.endpoint.crew.ticking:

@@ -103,15 +103,20 @@ def small_dict(i: int) -> dict[str, Any]:
     return {"number": i, "pair": (i, str(i))}
 
 
+def scalar(i: int) -> Any:
+    """Kinds take turns, none of them bytes."""
+    return [None, i, f"text {i}", i / 2, True, 2**70 + i][i % 6]
+
+
 def either(i: int) -> Any:
-    """Kinds take turns, so that a stream leaves its mixture again and again."""
-    return number(i) if i // 8 % 2 else small_dict(i)
+    """Some are too large to be mixed, so that a stream leaves its mixture again and again."""
+    return number(i) * 400 if i // 8 % 2 else small_dict(i)
 
 
 # ---- what arrives ----
 
 
-@pytest.mark.parametrize("make", [number, small_dict, either], ids=["bytes", "dicts", "both"])
+@pytest.mark.parametrize("make", [number, small_dict, scalar, either], ids=["bytes", "dicts", "scalars", "both"])
 @pytest.mark.parametrize("where", ["threaded", "far"])
 def test_each_channel_gets_its_events_once_and_in_order(channels, parties, make, where):
     ask(parties[where], collect, channels)

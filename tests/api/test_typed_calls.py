@@ -255,6 +255,51 @@ def test_singles_and_blocks_keep_their_order(consume, name):
     assert numbers(received(60_000)) == [*range(1, 60_001)]
 
 
+SWAPPED = np.dtype([("weight", ">f8"), ("number", "<i8")])  # another format of the same record
+
+
+def singles(first: int) -> list[Any]:
+    """Records one by one, of as many makes as there are."""
+    return [
+        Numbered(first, 0.5),
+        {"number": first + 1, "weight": 0.5},
+        np.array([(first + 2, 0.5)], NUMBERED)[0],
+        np.array([(0.5, first + 3)], SWAPPED)[0],
+        np.rec.array([(first + 4, 0.5)], NUMBERED)[0],
+        np.array((first + 5, 0.5), NUMBERED),
+    ]
+
+
+@pytest.mark.parametrize("run", [1, 40])
+def test_single_records_of_all_makes_in_turn_arrive_in_order(near, name, run):
+    """With runs of one make, in which a producer is armed for it, and without."""
+    channel = ec.channel(name, Numbered)
+    ray.get(near.consume.remote(channel))
+    rounds = [singles(6 * n) for n in range(600)]
+    events = [each[at] for i in range(0, 600, run) for at in range(6) for each in rounds[i : i + run]]
+    with channel.producer() as producer:
+        for i, event in enumerate(events):
+            producer.publish(event)
+            if i % 500 == 0:
+                with pytest.raises(ec.NotSerialisable):
+                    producer.publish(Numbered("no number", 0.5))  # type: ignore[arg-type]
+    got = ray.get(near.received.remote(len(events)))
+    assert all(type(each) is Numbered and each.weight == 0.5 for each in got)
+    order = [6 * n + at for i in range(0, 600, run) for at in range(6) for n in range(i, i + run)]
+    assert numbers(got) == order
+
+
+def test_a_record_that_is_changed_afterwards_arrives_as_it_was(near, name):
+    channel = ec.channel(name, Numbered)
+    ray.get(near.consume.remote(channel))
+    event, array = Numbered(0, 0.0), np.zeros(1, NUMBERED)
+    with channel.producer() as producer:
+        for number in range(300):
+            event.number = array["number"][0] = number
+            producer.publish(event if number % 50 < 25 else array[0])
+    assert numbers(ray.get(near.received.remote(300))) == [*range(300)]
+
+
 @pytest.mark.parametrize("source", ["near", "here"])
 def test_messages_have_sequence_numbers_over_singles_and_blocks(near, name, source):
     channel = ec.channel(name, Numbered)

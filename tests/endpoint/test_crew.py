@@ -173,6 +173,16 @@ def wait_until_idle(crew: Crew) -> None:
         pass
 
 
+def test_the_ticker_sleeps_after_a_few_ticks_without_anything_to_do(crew: Crew, link: ScriptedLink):
+    link.idles_for = PATIENCE_SECONDS
+    while not link.readers:  # until somebody leads, that is watched at each tick
+        pass
+    while not link.ticks.empty():
+        link.ticks.get()
+    wait_until_idle(crew)
+    assert link.ticks.qsize() <= 10
+
+
 def test_a_departure_is_made_in_time_and_not_before(crew: Crew, link: ScriptedLink):
     link.idles_for = PATIENCE_SECONDS
     wait_until_idle(crew)

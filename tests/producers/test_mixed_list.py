@@ -16,13 +16,13 @@ def line() -> Line:
     return Line()
 
 
-def join(line: Line, kind: int) -> Any:
+def join(line: Line, kind: int, payload: Any = b"") -> Any:
     """Have the producer join a mixture: the list, its lane and the kind, as `publish` reads them."""
     sink = line.publisher.sink
     with sink.lock:
         sink.disarm()
-        assert sink._join_mixture(kind, 60)
-    return sink._plain_mixed if kind == PLAIN else sink._encoded_mixed
+        assert sink._join_mixture(kind, payload, 60)
+    return sink._plain_mixed or sink._encoded_mixed
 
 
 def leave(line: Line) -> None:
@@ -53,3 +53,17 @@ def test_a_lane_is_read_with_its_list(line):
         line.publisher.sink,
         line.publisher.sink,
     )
+
+
+@pytest.mark.parametrize("first", [None, 7, 1.5, "text", "Ä"])
+def test_scalars_are_mixed_as_pickles_and_so_is_all_that_follows(line, first):
+    mixed, _, kind = join(line, PLAIN, first)
+    assert kind == PICKLED
+    mixed.room = 1 << 10
+    events = [first, b"bytes", {"a": (1, 2)}, True, 2**70]
+    line.seen.clear()
+    for event in events:
+        line.publisher.publish(event)
+    assert len(mixed.pending) == 2 * len(events)
+    line.tick()
+    assert line.seen == events

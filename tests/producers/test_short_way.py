@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from echannel_ray import errors
 from echannel_ray.core.kinds import PICKLED, PLAIN
-from echannel_ray.formats.events import SIMPLE_CLASSES, encode, is_countable, pickle_of_simple, size_of
+from echannel_ray.formats.events import SIMPLE_WRITERS, encode, pickle_of_simple, size_of
 from echannel_ray.producers import consumer_sink
-from tests.endpoint.walking import Line
+from tests.endpoint.walking import FULL_PACK, Line
 
 
 class Whole(int):
@@ -72,22 +74,39 @@ def published(line: Line, events: list[Any], parts: int = 2) -> list[Any]:
     return [*line.seen]
 
 
+def len_at_least(event: Any) -> int:
+    return len(event) if isinstance(event, bytes | str) else 1
+
+
 def publish_for_good(line: Line, event: Any) -> None:
     while True:
         line.publisher.publish(event, timeout=0)
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
-    """The arguments of all calls of a function of the sink's module."""
+def watched(monkeypatch: pytest.MonkeyPatch, line: Line, event_class: type) -> list[Any]:
+    """The events of a class that are taken for simple ones, as they are."""
     calls: list[Any] = []
-    function = getattr(consumer_sink, name)
+    kind, write, size = SIMPLE_WRITERS[event_class]
 
     def call(event: Any) -> Any:
         calls.append(event)
-        return function(event)
+        return write(event)
 
-    monkeypatch.setattr(consumer_sink, name, call)
+    monkeypatch.setattr(line.publisher.sink, "_writers", {**SIMPLE_WRITERS, event_class: (kind, call, size)})
     return calls
+
+
+def the_long_way(line: Line, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What takes it from now on."""
+    taken: list[Any] = []
+    gather: Callable[..., bool] = consumer_sink.ConsumerSink._gather
+
+    def call(sink: Any, event: Any, *more: Any) -> bool:
+        taken.append(event)
+        return gather(sink, event, *more)
+
+    monkeypatch.setattr(consumer_sink.ConsumerSink, "_gather", call)
+    return taken
 
 
 @pytest.mark.parametrize("event", [*PLAIN_ONES, *OTHERS], ids=lambda event: f"{type(event).__name__} {event!r:.20}")
@@ -107,13 +126,73 @@ def test_all_kinds_mixed(line, seed):
     assert all(map(same, came, events))
 
 
-@pytest.mark.parametrize("event", [None, True, 7, 1.5, "text", (1, 2), [1], {"a": 1}, {1}, frozenset({1})])
+@pytest.mark.parametrize(
+    "event", [None, True, 7, 2**70, 1.5, "text", "Ä", "\ud800", (1, 2), [1], {"a": ([1], {})}, {1}, frozenset({1})]
+)
 def test_simple_ones_take_it(line, event, monkeypatch):
     published(line, [event] * 4)
     monkeypatch.setattr(type(line.publisher.sink), "_gather", None)
     line.publisher.publish(event)  # which would call it
     line.tick()
     assert same(line.seen[-1], event)
+
+
+@pytest.mark.parametrize(
+    "few",
+    [[None, {"a": 1}, b"b" * 100], [b"x", (1,)], ["Ä", b"b" * 1000], [2**70, 7, "\ud800"], [True, 2.5, "Ä", [()]]],
+)
+def test_ones_of_different_kinds_in_turn_take_it(line, few, monkeypatch):
+    events = few * 60
+    taken = the_long_way(line, monkeypatch)
+    came = published(line, events)
+    assert len(came) == len(events)
+    assert all(map(same, came, events))
+    assert len(taken) <= 4 * len(events) / FULL_PACK + 8  # some at each pack and tick, and not each of them
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(max_size=2000),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=9), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(VALUES, min_size=1, max_size=6), st.lists(st.integers(0, 5), min_size=1, max_size=300))
+def test_any_values_in_any_turns(few, turns):
+    line = Line()
+    events = [few[turn % len(few)] for turn in turns]
+    before = line.publisher.stream.published_bytes
+    came = published(line, events, parts=3)
+    assert len(came) == len(events)
+    assert all(map(same, came, events))
+    assert line.publisher.stream.published_bytes - before >= sum(map(len_at_least, events))
+
+
+@pytest.mark.parametrize("wide", ["Ä", "\u20ac", "\U0001f300", "a\ud800"])
+@pytest.mark.parametrize("length", [1, 255, 256, 257, 341, 511, 512, 1023, 1024, 1025])
+def test_texts_that_are_not_ascii_around_the_limits(line, wide, length):
+    text = (wide * length)[:length]
+    events = ["text", text, 5, text, b"bytes", "t" * length] * 10
+    before = line.publisher.stream.published_bytes
+    came = published(line, events)
+    assert all(map(same, came, events))
+    assert len(came) == len(events)
+    if "\ud800" not in text:  # of which the size is that of a pickle
+        assert line.publisher.stream.published_bytes - before == sum(encode(event)[2] for event in events)
+
+
+def test_one_text_that_utf_8_has_no_place_for_costs_the_others_nothing(line):
+    line.seen.clear()
+    events = ["Ä", 1, "\ud800", None, "ä\udfff", b"b", "ö"]
+    for event in events:
+        line.publisher.publish(event)
+    assert len(line.publisher.sink._plain) == len(events)  # they are all taken in together
+    line.tick()
+    assert all(map(same, line.seen, events))
+    assert len(line.seen) == len(events)
 
 
 def test_what_is_changed_afterwards_arrives_as_it_was(line):
@@ -180,10 +259,19 @@ def test_a_large_array_in_a_dict_travels_beside_its_pickle(line):
 
 
 def test_large_ones_are_seldom_encoded_twice(line, monkeypatch):
-    calls = watched(monkeypatch, "pickle_of_simple")
+    calls = watched(monkeypatch, line, dict)
     large = {"array": np.zeros(5000)}
     published(line, [event for _ in range(300) for event in ([1], large)], parts=100)
     assert sum(event is large for event in calls) <= 600 / consumer_sink._UNSIMPLE + 1
+
+
+@pytest.mark.parametrize("long", [b"b" * 16_384, "t" * 16_384])
+def test_long_ones_are_not_pickled_for_nothing(line, long):
+    _, write, _ = SIMPLE_WRITERS[type(long)]
+    assert write(long) is None
+    assert write(long[1:]) is not None
+    came = published(line, [event for _ in range(100) for event in ([1], long)], parts=20)
+    assert came == [event for _ in range(100) for event in ([1], long)]
 
 
 def test_threads_of_different_kinds_keep_their_orders(line):
@@ -218,8 +306,10 @@ def test_threads_of_different_kinds_keep_their_orders(line):
 
 def test_the_pickle_of_simple_ones_is_that_of_encode():
     for event in OTHERS:
-        if type(event) in SIMPLE_CLASSES and encode(event)[0] == PICKLED:
-            assert pickle_of_simple(event) == encode(event)[1]
+        if type(event) in SIMPLE_WRITERS and encode(event)[0] == PICKLED:
+            kind, write, size = SIMPLE_WRITERS[type(event)]
+            assert (kind, size) == (PICKLED, 0)
+            assert write(event) in (encode(event)[1], None)
 
 
 def test_none_where_it_is_not_simple():
@@ -233,8 +323,9 @@ def test_none_where_it_is_not_simple():
 
 def test_sizes():
     for event in PLAIN_ONES:
-        assert is_countable(event)
-        assert encode(event) == (PLAIN, event, size_of([event]))
-    assert size_of(PLAIN_ONES) == sum(encode(event)[2] for event in PLAIN_ONES)
-    assert not is_countable("Ä")
-    assert not is_countable("\ud800")
+        assert encode(event) == (PLAIN, event, size_of([event], has_wide=False))
+    assert size_of(PLAIN_ONES, has_wide=False) == sum(encode(event)[2] for event in PLAIN_ONES)
+    wide = [*PLAIN_ONES, "Ä", "текст", "\U0001f300" * 100]
+    assert size_of(wide) == sum(encode(event)[2] for event in wide)
+    with pytest.raises(UnicodeEncodeError):
+        size_of(["\ud83d", "\ude00"])  # which together would be one character
