@@ -16,6 +16,7 @@ from echannel_ray import errors
 from echannel_ray.actors.actor_door import open_actors_door, silent_among
 from echannel_ray.actors.gateway_memory import forget_gateway
 from echannel_ray.actors.hub import Hub, HubLink
+from echannel_ray.actors.manager_links import ManagerLinks
 from echannel_ray.actors.metrics import Metrics, start_metrics
 from echannel_ray.actors.namespace_actor import NamespaceActor
 from echannel_ray.actors.node_drain import NodeDrain
@@ -26,12 +27,13 @@ from echannel_ray.actors.startup import ask, concentrator_name, describe_this_ac
 from echannel_ray.actors.storage import SOCKET_NAME, Storage
 from echannel_ray.actors.wallet import LOOK_SECONDS, Wallet
 from echannel_ray.core import frames, messages
-from echannel_ray.core.messages import ConcentratorInfo, Directory, Push, Registrations, Unconfirmed
+from echannel_ray.core.messages import ConcentratorInfo, Directory, Registrations, Unconfirmed
 from echannel_ray.core.name_book import slot_of
 from echannel_ray.core.relay import Relay
 from echannel_ray.core.states import Life
 from echannel_ray.ids import node_number
 from echannel_ray.transport import wire
+from echannel_ray.transport.connection import Peer
 from echannel_ray.transport.presence import forget_endpoint, former_endpoints, note_endpoint
 from echannel_ray.transport.security import Credentials
 from echannel_ray.transport.tcp import TcpListener
@@ -52,6 +54,7 @@ _REQUEST_SECONDS = 3600.0
 _RECOVERY_SECONDS = 5.0
 _ACTIVE_SECONDS = 2.0
 
+_GONE: Final = wire.encode(None)  # for an endpoint that is not here any more
 _REFUSED: Final = ("refused", "refused, and said so")
 # The life of a concentrator.
 CONCENTRATOR_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
@@ -95,9 +98,10 @@ class Concentrator(NamespaceActor):
         self._registry = Registry(self.node)
         me = wire.Hello(namespace, self.node, 0, os.getpid(), self._incarnation)
         self._peers = Peers(me, self._relay, self._hub, self._ask_name_server, self._in_background)
+        self.manager_links = ManagerLinks(self._hub, self.push, self._in_background)
         self._pids: dict[int, int] = {}
         self._attached: dict[int, asyncio.Event] = {}  # former endpoints, until they are back or gone
-        self._pushes: dict[tuple[int, int], asyncio.Future[Any]] = {}
+        self._pushes: dict[tuple[int, int], asyncio.Future[bytes]] = {}
         self._push_numbers = itertools.count(1)
         self._info: ConcentratorInfo | None = None
         self._listeners: list[UnixListener | TcpListener] = []
@@ -209,6 +213,10 @@ class Concentrator(NamespaceActor):
         """The link to another node is down."""
         self._loop.call_soon_threadsafe(self._peers.is_lost, node)
 
+    def is_manager(self, peer: Peer, node: int) -> bool:
+        """Whether it is a manager of that node who has greeted so."""
+        return self._peers.is_manager(peer, node)
+
     def requested(self, endpoint: int, request: int, payload: bytes) -> None:
         """An endpoint asks something."""
         self._loop.call_soon_threadsafe(self._in_background, self._answer(endpoint, request, payload))
@@ -239,7 +247,7 @@ class Concentrator(NamespaceActor):
         self._mark_recovered(endpoint)
         for (owner, _), future in [*self._pushes.items()]:
             if owner == endpoint and not future.done():
-                future.set_result(None)
+                future.set_result(_GONE)
         self._idle_since = time.monotonic()
         self._unreported.add(endpoint)
         await self._report_gone([endpoint])
@@ -262,7 +270,7 @@ class Concentrator(NamespaceActor):
                 if self._metrics is not None:
                     self._metrics.told(endpoint, message.tallies)
                 return
-            answer = wire.encode(await self._perform(endpoint, message))
+            answer = await self._perform(endpoint, message, payload)
         except errors.EChannelError as error:
             answer = wire.encode_error(error)
         except wire.MalformedMessage as error:
@@ -275,19 +283,17 @@ class Concentrator(NamespaceActor):
             frame = frames.frame(frames.REPLY, frames.REQUEST_ID.pack(request) + answer)
             self._send_to(endpoint, frame)
 
-    async def _perform(self, endpoint: int, message: Any) -> Any:
+    async def _perform(self, endpoint: int, message: Any, payload: bytes) -> bytes:
         await self._serving.wait()
         if isinstance(message, messages.GetStatus):
-            return await self._ask_name_server("status")
+            return wire.encode(await self._ask_name_server("status"))
         if isinstance(message, messages.OpenLog):
-            return await asyncio.to_thread(self.storage.open_log, message)
+            return wire.encode(await asyncio.to_thread(self.storage.open_log, message))
         if isinstance(message, messages.GatewayRequest):
-            return await asyncio.to_thread(self.storage.ask_gateway, message)
-        channel: str = message.channel
-        managers = await self._managers()
-        manager = managers[slot_of(channel, len(managers))]
-        answer = await self._ask_until_answered(manager, "request", self.node, endpoint, message)
-        self._registry.answered(endpoint, message, answer)
+            return wire.encode(await asyncio.to_thread(self.storage.ask_gateway, message))
+        slot = slot_of(message.channel, len(await self._managers()))
+        answer = await self.manager_links.ask(slot, endpoint, payload)
+        self._registry.answered(endpoint, message, wire.decode(answer))
         return answer
 
     async def _registered(self, endpoint: int, message: wire.Registered) -> None:
@@ -324,25 +330,23 @@ class Concentrator(NamespaceActor):
             raise self._failure
         return self._directory_path.socket_path(SOCKET_NAME)
 
-    async def push(self, items: list[tuple[int, Push]]) -> list[Any]:
-        """What endpoints of this node answer to this: None for one that is gone, `Unconfirmed` where none came yet."""
-        return await asyncio.gather(*(self._push(endpoint, message) for endpoint, message in items))
-
-    async def _push(self, endpoint: int, message: Push) -> Any:
+    async def push(self, endpoint: int, message: bytes) -> bytes:
+        """What an endpoint of this node answers: None for one that is gone, `Unconfirmed` where nothing came yet."""
         try:
             return await asyncio.wait_for(self._confirmation(endpoint, message), _CONFIRM_SECONDS)
         except (asyncio.TimeoutError, TimeoutError):  # one class since Python 3.11
-            return Unconfirmed()
+            return wire.encode(Unconfirmed())
 
-    async def _confirmation(self, endpoint: int, message: Push) -> Any:
+    async def _confirmation(self, endpoint: int, message: bytes) -> bytes:
         waiting = self._attached.get(endpoint)
         if waiting is not None:
             await waiting.wait()
         if endpoint not in self._registry:
-            return None
+            return _GONE
         number = next(self._push_numbers) & 0xFFFFFFFF
-        future = self._pushes[endpoint, number] = self._loop.create_future()
-        self._send_to(endpoint, frames.frame(frames.PUSH, frames.REQUEST_ID.pack(number) + wire.encode(message)))
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        self._pushes[endpoint, number] = future
+        self._send_to(endpoint, frames.frame(frames.PUSH, frames.REQUEST_ID.pack(number) + message))
         try:
             return await future
         finally:
@@ -351,10 +355,7 @@ class Concentrator(NamespaceActor):
     def _push_confirmed(self, endpoint: int, push: int, payload: bytes) -> None:
         future = self._pushes.pop((endpoint, push), None)
         if future is not None and not future.done():
-            try:
-                future.set_result(wire.decode(payload))
-            except (wire.MalformedMessage, errors.EChannelError) as error:
-                future.set_exception(error)
+            future.set_result(payload)
 
     async def registrations(self, slot: int, managers: int) -> list[Registrations]:
         """What the endpoints of this node have open on the channels of one manager."""
