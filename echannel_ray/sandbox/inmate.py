@@ -10,7 +10,9 @@ import gc
 import time
 from typing import Any, Final
 
+import cloudpickle
 import msgspec
+from typing_extensions import override
 
 from echannel_ray.formats import events as formats
 from echannel_ray.formats import plain
@@ -24,6 +26,34 @@ from echannel_ray.sandbox.emissions import SCALARS, Data, Holdings, describe, en
 from echannel_ray.sandbox.port import Port, SandboxLink
 
 _decode: Final = msgspec.msgpack.Decoder(tuple[bytes, list[Any]]).decode
+
+
+class _Rehearsed(Modulator):
+    @override
+    def enqueue(self, event: Any) -> None:
+        self.emit(event)
+
+
+_rehearsed: list[bytes] = []  # what is installed in a rehearsal: a class by value, as a modulator's is
+
+
+def rehearse() -> None:
+    """Do once what installing does. The first time it imports what it needs; the first time in a process that was
+    forked it copies the memory that it touches, which would take longer than all the rest.
+    """
+    if not _rehearsed:
+        made = type("Rehearsed", (_Rehearsed,), {"__module__": "__main__", "flush": lambda self: None})
+        _rehearsed.append(cloudpickle.dumps((made, made())))
+    sent = messages.frame(messages.Install(_rehearsed[0], [], [], False))
+    install = messages.read_down(*messages.MessageAssembly(len(sent)).feed(sent))
+    assert isinstance(install, messages.Install)
+    unpickler = CodeUnpickler(install.code, lambda index, cls: None)
+    _, modulator = unpickler.load()
+    replica = Replica(modulator, Services((), lambda *_: None))
+    replica.enqueue([None])
+    describe(0, [None], replica.take(), Holdings())
+    messages.frame(messages.InstallDone(replica.queues, None, None))
+    gc.collect()
 
 
 def serve(descriptor: int, layers: list[str], memory_in_use: int) -> None:
