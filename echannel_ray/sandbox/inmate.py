@@ -52,7 +52,7 @@ def rehearse() -> None:
     replica = Replica(modulator, Services((), lambda *_: None))
     replica.enqueue([None])
     describe(0, [None], replica.take(), Holdings())
-    messages.frame(messages.InstallDone(replica.queues, None, None))
+    messages.frame(messages.InstallDone(replica.queues, False, None, None))
     gc.collect()
 
 
@@ -137,7 +137,7 @@ class Inmate:
                 period = max(messages.MIN_PERIOD_SECONDS, float(period))  # in this order: of NaN it makes the least
                 period = self._period = min(period, messages.MAX_PERIOD_SECONDS)
                 self._due = time.monotonic() + period
-            done = messages.InstallDone(self._replica.queues, period, key)
+            done = messages.InstallDone(self._replica.queues, overrides(modulator, "flush"), period, key)
         except BaseException as error:
             self._port.send(messages.InstallFailed(explain(error, self._max_memory_bytes)))
             return
