@@ -54,7 +54,9 @@ _REQUEST_SECONDS = 3600.0
 _RECOVERY_SECONDS = 5.0
 _ACTIVE_SECONDS = 2.0
 
-_GONE: Final = wire.encode(None)  # for an endpoint that is not here any more
+# What stands in for the answer of an endpoint that is not here any more, and of one that takes its time.
+_GONE: Final = wire.encode(None)
+_UNCONFIRMED: Final = wire.encode(Unconfirmed())
 _REFUSED: Final = ("refused", "refused, and said so")
 # The life of a concentrator.
 CONCENTRATOR_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
@@ -332,24 +334,24 @@ class Concentrator(NamespaceActor):
 
     async def push(self, endpoint: int, message: bytes) -> bytes:
         """What an endpoint of this node answers: None for one that is gone, `Unconfirmed` where nothing came yet."""
-        try:
-            return await asyncio.wait_for(self._confirmation(endpoint, message), _CONFIRM_SECONDS)
-        except (asyncio.TimeoutError, TimeoutError):  # one class since Python 3.11
-            return wire.encode(Unconfirmed())
-
-    async def _confirmation(self, endpoint: int, message: bytes) -> bytes:
         waiting = self._attached.get(endpoint)
         if waiting is not None:
-            await waiting.wait()
+            try:
+                await asyncio.wait_for(waiting.wait(), _CONFIRM_SECONDS)
+            except (asyncio.TimeoutError, TimeoutError):  # one class since Python 3.11
+                return _UNCONFIRMED
         if endpoint not in self._registry:
             return _GONE
         number = next(self._push_numbers) & 0xFFFFFFFF
         future: asyncio.Future[bytes] = self._loop.create_future()
         self._pushes[endpoint, number] = future
         self._send_to(endpoint, frames.frame(frames.PUSH, frames.REQUEST_ID.pack(number) + message))
+        # Not `wait_for`, which takes a task and as long as a hop.
+        timer = self._loop.call_later(_CONFIRM_SECONDS, self._push_confirmed, endpoint, number, _UNCONFIRMED)
         try:
             return await future
         finally:
+            timer.cancel()
             self._pushes.pop((endpoint, number), None)
 
     def _push_confirmed(self, endpoint: int, push: int, payload: bytes) -> None:

@@ -95,7 +95,7 @@ class ConcentratorLinks:
     async def push(self, node: int, endpoints: list[int], message: object, timeout: float) -> list[Any]:
         """What these endpoints of a node answer; `TimeoutError` where their concentrator does not say it in time."""
         question = wire.ToBePushed(tuple(endpoints), wire.encode(message))
-        answer = wire.decode(await asyncio.wait_for(self._to(node).ask(question), timeout))
+        answer = wire.decode(await self._to(node).ask(question, timeout))
         if not isinstance(answer, wire.Confirmations) or len(answer.answers) != len(endpoints):
             raise wire.MalformedMessage(f"node {node:016x} did not say what its endpoints have confirmed")
         return [wire.decode(each) for each in answer.answers]

@@ -30,17 +30,21 @@ class OpenQuestions:
         """Whether anybody waits for an answer."""
         return bool(self._open)
 
-    async def ask(self, message: object) -> bytes:
-        """The answer, however many links that takes."""
+    async def ask(self, message: object, timeout: float | None = None) -> bytes:
+        """The answer, however many links that takes; `TimeoutError` where it does not come in time."""
         number = next(self._numbers)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         frame = frames.frame(self._kind, frames.REQUEST_ID.pack(number) + wire.encode(message))
         self._open[number] = frame, answer
         self._send(frame)
+        # Not `wait_for`, which takes a task and as long as a hop: nearly all answers come in time.
+        timer = answer.get_loop().call_later(timeout, _give_up, answer) if timeout is not None else None
         try:
             return await answer
         finally:
             del self._open[number]
+            if timer is not None:
+                timer.cancel()
 
     def repeat(self) -> None:
         """Ask all of it again: there is a new link."""
@@ -54,3 +58,8 @@ class OpenQuestions:
             _, answer = self._open[number]
             if not answer.done():  # else it came by two links
                 answer.set_result(body[frames.REQUEST_ID.size :])
+
+
+def _give_up(answer: asyncio.Future[bytes]) -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError("it was not answered in time"))

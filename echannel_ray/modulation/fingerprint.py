@@ -261,11 +261,11 @@ def _digest_of_atom(value: Any) -> bytes:
         is_known = -_MAX_KNOWN_NUMBER <= value <= _MAX_KNOWN_NUMBER
     else:
         is_known = kind in (str, bytes) and len(value) <= _MAX_KNOWN_LENGTH
-    return _known_digest(kind, value) if is_known else _new_digest(value)
+    return _known_digest(value) if is_known else _new_digest(value)
 
 
-@lru_cache(maxsize=4096)
-def _known_digest(_: type, value: Any) -> bytes:
+@lru_cache(maxsize=4096, typed=True)
+def _known_digest(value: int | str | bytes) -> bytes:
     return _new_digest(value)
 
 

@@ -49,10 +49,13 @@ def rehearse() -> None:
     assert isinstance(install, messages.Install)
     unpickler = CodeUnpickler(install.code, lambda index, cls: None)
     _, modulator = unpickler.load()
+    classes = Classes()
+    classes.plant(unpickler.made)
     replica = Replica(modulator, Services((), lambda *_: None))
     replica.enqueue([None])
     describe(0, [None], replica.take(), Holdings())
     messages.frame(messages.InstallDone(replica.queues, False, None, None))
+    classes.forget()
     gc.collect()
 
 
@@ -88,6 +91,7 @@ class Inmate:
         self._copies: dict[int, Any] = {}
         self._installed: messages.Install | None = None
         self._replica: Replica | None = None
+        self._is_used = False  # something was made in this process before
         self._period: float | None = None
         self._due = 0.0
 
@@ -146,13 +150,15 @@ class Inmate:
     def _make(self) -> Modulator:
         """A new modulator, and its replica, from what was shipped."""
         assert self._installed is not None
-        self._replica = None
-        self._holdings.clear()
-        self._copies.clear()
-        self._classes.forget()
-        # A modulator and its replica refer to each other, as do an error and the frames that it has passed: without
-        # this the memory of the old one would count against the new one.
-        gc.collect()
+        if self._is_used:
+            self._replica = None
+            self._holdings.clear()
+            self._copies.clear()
+            self._classes.forget()
+            # A modulator and its replica refer to each other, as do an error and the frames that it has passed: without
+            # this the memory of the old one would count against the new one.
+            gc.collect()
+        self._is_used = True
         unpickler = CodeUnpickler(self._installed.code, self._copy)
         _, modulator = unpickler.load()
         self._classes.plant(unpickler.made)

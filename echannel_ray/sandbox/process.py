@@ -51,7 +51,9 @@ class Sandbox:
         self.line = SandboxLine(spare.socket, lambda wanted: warden.want_room(self, wanted))
         self._meter = Meter(self.pid, limits, self._progress)
         self._begin(Task(0, 1, _START_SECONDS))
-        warden.watch(self)
+        self.on_readable()  # one that was shut in ahead has said so: then the warden's thread need not wake for it
+        if not self._is_over:
+            warden.watch(self)
         reply = self._wait(_START_SECONDS)
         if not isinstance(reply, messages.Ready):
             self.close()

@@ -207,7 +207,7 @@ async def test_requests_wait_for_the_manager(scene: Scene):
 
 
 async def test_a_push_to_a_node_without_a_link_ends_in_time(scene: Scene):
-    with pytest.raises(asyncio.TimeoutError):
+    with pytest.raises(TimeoutError):
         await scene.links.push(NODE, [1], StatsWanted("c"), 0.01)
 
 
