@@ -25,8 +25,9 @@ from echannel_ray.sandbox.area import Area, ProgressPage
 from echannel_ray.sandbox.owner import SandboxUnavailable
 from echannel_ray.sandbox.zygote import SPARE
 
-# One for a modulator, and one for that which takes its place by a `reset` a moment later.
-_RESERVE: Final = 2
+# One for a modulator, one for that which takes its place by a `reset` a moment later, and one while others are made,
+# which takes milliseconds. A spare has 3 MB of its own.
+RESERVE: Final = 3
 
 # Python reads `.pth` files itself, which an editable installation of this package needs; `-I`: nothing of the
 # environment, and nothing of the current directory.
@@ -153,7 +154,7 @@ class Nursery:
     def refill(self) -> None:
         """Have spares in reserve."""
         with self._changed:
-            self._order(_RESERVE)
+            self._order(RESERVE)
 
     def on_readable(self) -> None:
         """Take in a spare that has come, or that the zygote has ended."""

@@ -17,6 +17,7 @@ import pytest
 
 from echannel_ray.formats import plain
 from echannel_ray.sandbox import lockdown, seccomp
+from echannel_ray.sandbox.nursery import RESERVE
 from echannel_ray.sandbox.owner import SandboxFailed, SandboxUnavailable
 from tests.sandbox.arena import LIMITS, Arena, Attacker, Passing, is_alive, wait_for_the_end_of, wait_until
 
@@ -67,7 +68,7 @@ def address_space(pid):
 def reserve(arena, limits):
     """The spares of a warden, when all are there that it keeps, and shut in for these limits."""
     (nursery,) = arena.warden._nurseries.values()
-    wait_until(lambda: [each.max_memory_bytes for each in nursery._spares] == [limits.max_memory_bytes] * 2)
+    wait_until(lambda: [each.max_memory_bytes for each in nursery._spares] == [limits.max_memory_bytes] * RESERVE)
     wait_until(lambda: all(seccomp_mode(each.pid) == "2" for each in nursery._spares))
     return [each.pid for each in nursery._spares]
 
@@ -77,7 +78,7 @@ def test_spares_are_shut_in_before_they_are_wanted():
     try:
         arena.guest(Passing())
         ready = reserve(arena, LIMITS)
-        guests = [arena.guest(Passing()) for _ in range(2)]
+        guests = [arena.guest(Passing()) for _ in range(RESERVE)]
         assert [guest.pid for guest in guests] == ready
         assert all(guest.sandbox.layers[-1] == "seccomp" and guest.work([1]) == [1] for guest in guests)
     finally:
