@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import socket
@@ -15,8 +14,7 @@ from typing import Any, Final
 from echannel_ray import errors
 from echannel_ray.actors.actor_door import open_actors_door, silent_among
 from echannel_ray.actors.gateway_memory import forget_gateway
-from echannel_ray.actors.hub import Hub, HubLink
-from echannel_ray.actors.manager_links import ManagerLinks
+from echannel_ray.actors.hub import Hub
 from echannel_ray.actors.metrics import Metrics, start_metrics
 from echannel_ray.actors.namespace_actor import NamespaceActor
 from echannel_ray.actors.node_drain import NodeDrain
@@ -27,7 +25,7 @@ from echannel_ray.actors.startup import ask, concentrator_name, describe_this_ac
 from echannel_ray.actors.storage import SOCKET_NAME, Storage
 from echannel_ray.actors.wallet import LOOK_SECONDS, Wallet
 from echannel_ray.core import frames, messages
-from echannel_ray.core.messages import ConcentratorInfo, Directory, Registrations, Unconfirmed
+from echannel_ray.core.messages import ConcentratorInfo, Directory, ManagerRequest, Registrations
 from echannel_ray.core.name_book import slot_of
 from echannel_ray.core.relay import Relay
 from echannel_ray.core.states import Life
@@ -46,17 +44,10 @@ logger = logging.getLogger(__name__)
 LINGER_SECONDS = 30.0
 _ASK_AGAIN_SECONDS = 0.2
 _WATCH_SECONDS = 0.25
-# What an endpoint has not confirmed in this time is pushed to it again, if the manager still wants that: the link to it
-# may have been lost, or it takes its time to make a modulator ready. Shorter than the time after which a manager takes
-# this node for suspect.
-_CONFIRM_SECONDS = 1.0
 _REQUEST_SECONDS = 3600.0
 _RECOVERY_SECONDS = 5.0
 _ACTIVE_SECONDS = 2.0
 
-# What stands in for the answer of an endpoint that is not here any more, and of one that takes its time.
-_GONE: Final = wire.encode(None)
-_UNCONFIRMED: Final = wire.encode(Unconfirmed())
 _REFUSED: Final = ("refused", "refused, and said so")
 # The life of a concentrator.
 CONCENTRATOR_TRANSITIONS: Final[dict[tuple[str, str], str]] = {
@@ -100,11 +91,9 @@ class Concentrator(NamespaceActor):
         self._registry = Registry(self.node)
         me = wire.Hello(namespace, self.node, 0, os.getpid(), self._incarnation)
         self._peers = Peers(me, self._relay, self._hub, self._ask_name_server, self._in_background)
-        self.manager_links = ManagerLinks(self._hub, self.push, self._in_background)
+        self._managers_known = 0  # as many as the directory names
         self._pids: dict[int, int] = {}
         self._attached: dict[int, asyncio.Event] = {}  # former endpoints, until they are back or gone
-        self._pushes: dict[tuple[int, int], asyncio.Future[bytes]] = {}
-        self._push_numbers = itertools.count(1)
         self._info: ConcentratorInfo | None = None
         self._listeners: list[UnixListener | TcpListener] = []
         self._wallet: Wallet | None = None
@@ -220,12 +209,27 @@ class Concentrator(NamespaceActor):
         return self._peers.is_manager(peer, node)
 
     def requested(self, endpoint: int, request: int, payload: bytes) -> None:
-        """An endpoint asks something."""
+        """An endpoint asks something: a manager, as a rule, and then this thread passes it on."""
+        if self._managers_known:
+            try:
+                message = wire.decode(payload)
+            except (wire.MalformedMessage, errors.EChannelError):
+                message = None  # as below, which says so
+            if isinstance(message, ManagerRequest):
+                slot = slot_of(message.channel, self._managers_known)
+                self._hub.manager_links.forward(slot, endpoint, request, message, payload)
+                return
         self._loop.call_soon_threadsafe(self._in_background, self._answer(endpoint, request, payload))
 
-    def pushed(self, endpoint: int, push: int, payload: bytes) -> None:
-        """An endpoint has confirmed a push."""
-        self._loop.call_soon_threadsafe(self._push_confirmed, endpoint, push, payload)
+    def answered(self, endpoint: int, message: ManagerRequest, answer: bytes) -> None:
+        """A manager has answered an endpoint's request."""
+        self._loop.call_soon_threadsafe(self._note, endpoint, message, answer)
+
+    def _note(self, endpoint: int, message: ManagerRequest, answer: bytes) -> None:
+        try:
+            self._registry.answered(endpoint, message, wire.decode(answer))
+        except errors.EChannelError:
+            pass  # what was refused, it does not have
 
     def hub_failed(self) -> None:
         """The hub's thread ends by an error: nothing moves any more."""
@@ -247,9 +251,7 @@ class Concentrator(NamespaceActor):
             self._metrics.gone(endpoint)
         self._pids.pop(endpoint, None)
         self._mark_recovered(endpoint)
-        for (owner, _), future in [*self._pushes.items()]:
-            if owner == endpoint and not future.done():
-                future.set_result(_GONE)
+        self._hub.post(partial(self._hub.manager_links.endpoint_gone, endpoint))  # it may have been expected back
         self._idle_since = time.monotonic()
         self._unreported.add(endpoint)
         await self._report_gone([endpoint])
@@ -272,7 +274,13 @@ class Concentrator(NamespaceActor):
                 if self._metrics is not None:
                     self._metrics.told(endpoint, message.tallies)
                 return
-            answer = await self._perform(endpoint, message, payload)
+            if isinstance(message, ManagerRequest):  # it came before the managers were known
+                await self._serving.wait()
+                if self._failure is not None:
+                    raise self._failure
+                self._hub.post(partial(self.requested, endpoint, request, payload))
+                return
+            answer = wire.encode(await self._perform(message))
         except errors.EChannelError as error:
             answer = wire.encode_error(error)
         except wire.MalformedMessage as error:
@@ -283,20 +291,17 @@ class Concentrator(NamespaceActor):
             answer = wire.encode_error(errors.EChannelError(f"the request failed in the concentrator: {error!r}"))
         if request:
             frame = frames.frame(frames.REPLY, frames.REQUEST_ID.pack(request) + answer)
-            self._send_to(endpoint, frame)
+            self._hub.post(partial(self._hub.send_to_endpoint, endpoint, frame))
 
-    async def _perform(self, endpoint: int, message: Any, payload: bytes) -> bytes:
+    async def _perform(self, message: Any) -> Any:
         await self._serving.wait()
         if isinstance(message, messages.GetStatus):
-            return wire.encode(await self._ask_name_server("status"))
+            return await self._ask_name_server("status")
         if isinstance(message, messages.OpenLog):
-            return wire.encode(await asyncio.to_thread(self.storage.open_log, message))
+            return await asyncio.to_thread(self.storage.open_log, message)
         if isinstance(message, messages.GatewayRequest):
-            return wire.encode(await asyncio.to_thread(self.storage.ask_gateway, message))
-        slot = slot_of(message.channel, len(await self._managers()))
-        answer = await self.manager_links.ask(slot, endpoint, payload)
-        self._registry.answered(endpoint, message, wire.decode(answer))
-        return answer
+            return await asyncio.to_thread(self.storage.ask_gateway, message)
+        raise wire.MalformedMessage(f"{type(message).__name__} is no request")
 
     async def _registered(self, endpoint: int, message: wire.Registered) -> None:
         self._registry.reported(endpoint, message.registrations)
@@ -307,14 +312,6 @@ class Concentrator(NamespaceActor):
                 if mine:
                     await self._ask_until_answered(manager, "report", mine, self.node, self._incarnation)
             self._mark_recovered(endpoint)
-
-    def _send_to(self, endpoint: int, frame: bytes) -> None:
-        def send() -> None:
-            link = self._relay.endpoints.get(endpoint)
-            if isinstance(link, HubLink):
-                self._hub.send(link, frame)
-
-        self._hub.post(send)
 
     # ---- what managers and the name server call ----
 
@@ -334,30 +331,13 @@ class Concentrator(NamespaceActor):
 
     async def push(self, endpoint: int, message: bytes) -> bytes:
         """What an endpoint of this node answers: None for one that is gone, `Unconfirmed` where nothing came yet."""
-        waiting = self._attached.get(endpoint)
-        if waiting is not None:
-            try:
-                await asyncio.wait_for(waiting.wait(), _CONFIRM_SECONDS)
-            except (asyncio.TimeoutError, TimeoutError):  # one class since Python 3.11
-                return _UNCONFIRMED
-        if endpoint not in self._registry:
-            return _GONE
-        number = next(self._push_numbers) & 0xFFFFFFFF
         future: asyncio.Future[bytes] = self._loop.create_future()
-        self._pushes[endpoint, number] = future
-        self._send_to(endpoint, frames.frame(frames.PUSH, frames.REQUEST_ID.pack(number) + message))
-        # Not `wait_for`, which takes a task and as long as a hop.
-        timer = self._loop.call_later(_CONFIRM_SECONDS, self._push_confirmed, endpoint, number, _UNCONFIRMED)
-        try:
-            return await future
-        finally:
-            timer.cancel()
-            self._pushes.pop((endpoint, number), None)
 
-    def _push_confirmed(self, endpoint: int, push: int, payload: bytes) -> None:
-        future = self._pushes.pop((endpoint, push), None)
-        if future is not None and not future.done():
-            future.set_result(payload)
+        def confirmed(answers: list[bytes]) -> None:
+            self._loop.call_soon_threadsafe(future.set_result, answers[0])
+
+        self._hub.post(partial(self._hub.manager_links.push, (endpoint,), message, confirmed))
+        return await future
 
     async def registrations(self, slot: int, managers: int) -> list[Registrations]:
         """What the endpoints of this node have open on the channels of one manager."""
@@ -375,6 +355,7 @@ class Concentrator(NamespaceActor):
 
     def _take_directory(self, directory: Directory) -> None:
         self._peers.take_directory(directory)
+        self._managers_known = len(self._manager_names())
         assert self._wallet is not None
         assert self._peers.directory is not None
         if self._wallet.take_revoked(self._peers.directory.revoked):

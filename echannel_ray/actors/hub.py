@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from echannel_ray import errors
+from echannel_ray.actors.manager_links import ManagerLinks
 from echannel_ray.core import frames
 from echannel_ray.core.frames import MAX_FRAME_BYTES, MAX_GREETING_BYTES
 from echannel_ray.core.framing import Framer
@@ -84,6 +85,7 @@ class Hub:
         self.refused: Counter[str] = Counter()  # links that were no peer's or endpoint's, by reason
         self.bytes_between_nodes = 0
         self.managers: dict[int, HubLink] = {}  # by their slots
+        self.manager_links = ManagerLinks(self, lambda *told: owner.answered(*told))
         self._owner = owner
         self._links: dict[int, HubLink] = {}
         self._listeners: dict[int, UnixListener | TcpListener] = {}
@@ -157,10 +159,10 @@ class Hub:
         link.out_bytes += len(data)
         self._wait_writable(link)
 
-    def send_to_manager(self, slot: int, frame: bytes) -> None:
-        """Send by a manager's link; what there is none for is sent by who wanted that, when there is one again."""
-        link = self.managers.get(slot)
-        if link is not None:
+    def send_to_endpoint(self, endpoint: int, frame: bytes) -> None:
+        """Send to an endpoint of this node, if it is linked."""
+        link = self.relay.endpoints.get(endpoint)
+        if isinstance(link, HubLink):
             self.send(link, frame)
 
     def suspected(self) -> list[HubLink]:
@@ -277,6 +279,7 @@ class Hub:
                     self.disconnect(link)
             elif not link.out:
                 self.send(link, heartbeat)
+        self.manager_links.tick(self._now)
         for listener in self._listeners.values():
             # A TLS handshake that stalls has a deadline, and no event to notice it by.
             self._guarded(self._accept, listener)
@@ -351,15 +354,15 @@ class Hub:
         """Handle a frame that the relay has no use for; False when that closed the link."""
         if link.slot is not None:
             if kind == frames.REPLY:
-                self._owner.manager_links.replied(link.slot, bytes(body))
+                self.manager_links.replied(bytes(body))
             elif kind == frames.PUSH:
-                self._owner.manager_links.pushed(link, bytes(body))
+                self.manager_links.pushed(link, bytes(body))
         elif kind == frames.REQUEST:
             (request,) = frames.REQUEST_ID.unpack_from(body)
             self._owner.requested(link.endpoint, request, bytes(body[frames.REQUEST_ID.size :]))
         elif kind == frames.PUSHED:
             (push,) = frames.REQUEST_ID.unpack_from(body)
-            self._owner.pushed(link.endpoint, push, bytes(body[frames.REQUEST_ID.size :]))
+            self.manager_links.confirmed(link.endpoint, push, bytes(body[frames.REQUEST_ID.size :]))
         elif kind == frames.GOODBYE:
             self.disconnect(link)
             return False
@@ -386,13 +389,14 @@ class Hub:
             self._owner.endpoint_attached(hello)
             self.send(link, frames.frame(frames.WELCOME, wire.encode(wire.Welcome(self.node, self.incarnation))))
             self.relay.endpoint_attached(hello.endpoint, link)
+            self.manager_links.endpoint_attached(hello.endpoint)
         elif hello.slot is not None:
             link.slot = hello.slot
             former = self.managers.get(hello.slot)
             self.managers[hello.slot] = link
             if former is not None:
                 self.disconnect(former)
-            self._owner.manager_links.attached(hello.slot)
+            self.manager_links.attached(hello.slot, link)
         else:
             link.node = hello.node
             if kind == frames.HELLO:
@@ -451,6 +455,7 @@ class Hub:
             return
         if link.endpoint:
             self.relay.endpoint_gone(link.endpoint)
+            self.manager_links.endpoint_gone(link.endpoint)
             self._owner.endpoint_gone(link.endpoint)
         elif link.slot is not None:
             if self.managers.get(link.slot) is link:

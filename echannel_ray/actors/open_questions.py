@@ -1,8 +1,7 @@
-"""What one end of a link between a manager and a concentrator has asked the other, and was not answered yet.
+"""What a manager has asked a concentrator and was not answered yet.
 
-Either actor may be started again at any time, and the link with it. Who asks need not know: what is open is asked again
-on each new link. So who answers has to bear that it comes twice, and sends the answer by the link that it came by, as
-another one may lead to a successor that counts its questions anew.
+The concentrator may be started again at any time, and the link with it. Who asks need not know: what is open is asked
+again on each new link. So who answers has to bear that it comes twice.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from echannel_ray.transport import wire
 
 
 class OpenQuestions:
-    """The questions to one part; used on an actor's loop."""
+    """The questions to one concentrator; used on the loop of the manager's actor."""
 
     def __init__(self, kind: int, send: Callable[[bytes], object]) -> None:
         """`kind` is the type of their frames; `send` sends one by the link that there is, or drops it."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from echannel_ray.actors import startup
 from echannel_ray.actors.hub import Hub
-from echannel_ray.actors.manager_links import ManagerLinks
+from echannel_ray.actors.manager_links import Confirmed
 from echannel_ray.actors.storage import SOCKET_NAME
 from echannel_ray.core.messages import (
     ConcentratorInfo,
@@ -52,11 +52,24 @@ class FakeConcentrator:
         owner: Any = self
         self._hub = Hub(namespace, self._node, self._incarnation, Relay(self._node), owner)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.manager_links = ManagerLinks(self._hub, self.push, self._in_background)
+        links: Any = self._hub.manager_links
+        links.push = self._pushed
+        self._loop = asyncio.get_running_loop()
+        self._asked: dict[int, asyncio.Future[bytes]] = {}  # by the identity of what was asked
         self._joined = asyncio.get_running_loop().create_task(self._join())
 
-    def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._tasks.add(asyncio.get_running_loop().create_task(work))
+    def _pushed(self, endpoints: tuple[int, ...], message: bytes, confirmed: Confirmed) -> None:
+        def begin() -> None:
+            self._tasks.add(self._loop.create_task(self._confirm(endpoints, message, confirmed)))
+
+        self._loop.call_soon_threadsafe(begin)
+
+    async def _confirm(self, endpoints: tuple[int, ...], message: bytes, confirmed: Confirmed) -> None:
+        answers = [await self._push(endpoint, message) for endpoint in endpoints]
+        self._hub.post(partial(confirmed, answers))
+
+    def answered(self, endpoint: int, message: Any, answer: bytes) -> None:
+        self._loop.call_soon_threadsafe(self._asked[id(message)].set_result, answer)
 
     def is_manager(self, peer: Peer, node: int) -> bool:
         return peer.kind == "unix" or peer.node == MANAGERS_NODE
@@ -81,7 +94,7 @@ class FakeConcentrator:
         await self._joined
         return b"BEGIN CERTIFICATE" in self._credentials.certificate_pem
 
-    async def push(self, endpoint: int, message: bytes) -> bytes:
+    async def _push(self, endpoint: int, message: bytes) -> bytes:
         pushed = wire.decode(message)
         await asyncio.sleep(self._slow.get(endpoint, 0))
         if not isinstance(pushed, Membership):
@@ -135,7 +148,9 @@ class FakeConcentrator:
         """An endpoint's request, as a concentrator's control thread makes it."""
         await self._joined
         slot = slot_of(message.channel, len(self._directory.managers))
-        asked = self.manager_links.ask(slot, endpoint, wire.encode(message))
+        asked = self._asked[id(message)] = self._loop.create_future()
+        links = self._hub.manager_links
+        self._hub.post(partial(links.forward, slot, endpoint, 0, message, wire.encode(message)))
         reply = wire.decode(await asyncio.wait_for(asked, timeout))
         if isinstance(message, OpenChannel):
             self._definitions[message.channel] = reply
