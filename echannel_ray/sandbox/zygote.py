@@ -105,8 +105,11 @@ def _warm() -> None:
 def _serve(control: socket.socket, layers: list[str], has_empty_root: bool) -> None:
     gc.collect()
     gc.freeze()  # or every collection of a sandbox would touch, and so copy, all of these pages
+    numpy = sys.modules.get("numpy")
     while True:
         for _ in control.recv(64) or os._exit(0):
+            if numpy is not None:
+                numpy.random.seed()  # here, since a forked process would fetch its code anew
             ours, theirs = socket.socketpair()
             child = os.fork()
             if child == 0:
@@ -130,8 +133,5 @@ def _become(own: socket.socket, layers: list[str], has_empty_root: bool) -> None
     inmate.rehearse()
     memory = lockdown.memory_in_use()
     random.seed()
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
     layers += lockdown.enclose(has_empty_root)
     inmate.serve(descriptor, layers, memory)

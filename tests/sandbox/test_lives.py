@@ -102,6 +102,21 @@ def test_a_spare_with_another_limit_is_let_go():
         arena.close()
 
 
+def draw():
+    import random
+
+    import numpy
+
+    return random.random(), numpy.random.random()
+
+
+def test_sandboxes_draw_different_random_numbers(arena):
+    drawn = [arena.attack(draw) for _ in range(6)]
+    assert all(each.startswith("DONE (") for each in drawn)
+    for column in zip(*(each[len("DONE (") : -1].split(", ") for each in drawn), strict=True):
+        assert len({*column}) == 6
+
+
 def test_many_at_once_with_different_limits(arena):
     limits = [replace(LIMITS, max_memory_bytes=(n % 3 + 1) * LIMITS.max_memory_bytes) for n in range(9)]
     with ThreadPoolExecutor(len(limits)) as pool:
