@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import mmap
 import os
 import time
 from collections import deque
@@ -43,6 +44,7 @@ _DIAL_AGAIN_SECONDS: Final = 0.05
 _MAX_DIAL_AGAIN_SECONDS: Final = 0.5
 _BUFFER_BYTES: Final = frames.MAX_FRAME_BYTES + (64 << 10)
 _MAX_PARTS: Final = 64  # that are handed to the socket in one call
+_MAX_UNSENT_BYTES: Final = 64 << 20
 
 Answer = Callable[[int, int, bytes], Awaitable[bytes]]
 InBackground = Callable[[Coroutine[Any, Any, Any]], object]
@@ -71,7 +73,7 @@ class ConcentratorLinks:
         self._kept: set[int] = set()  # nodes to which a link is kept
         self._links: dict[int, ConcentratorLink] = {}
         self._questions: dict[int, OpenQuestions] = {}
-        self._buffer = bytearray(_BUFFER_BYTES)
+        self._buffer: Any = mmap.mmap(-1, _BUFFER_BYTES)  # of which only that is memory which was ever written
 
     def begin(self) -> None:
         """Have credentials, and keep them: from now on links can be made."""
@@ -213,7 +215,7 @@ class ConcentratorLink:
         self,
         node: int,
         connection: Connection,
-        buffer: bytearray,
+        buffer: Any,
         brought: Callable[[ConcentratorLink, int, bytes], None],
     ) -> None:
         """`buffer` is what all links of the loop read into, one after the other."""
@@ -225,6 +227,8 @@ class ConcentratorLink:
         self._brought = brought
         self._framer = Framer()
         self._out: deque[bytes | memoryview] = deque()
+        self._out_bytes = 0
+        self._waits_for_room = False
         self._loop = asyncio.get_running_loop()
         self._descriptor = connection.fileno()
         connection.setblocking(False)
@@ -237,8 +241,11 @@ class ConcentratorLink:
         if self.ended.is_set():
             return
         self._out.append(frame)
+        self._out_bytes += len(frame)
         if len(self._out) == 1:
             self._write()
+        elif self._out_bytes > _MAX_UNSENT_BYTES:  # nobody reads: what is still wanted goes by the next link
+            self.close()
 
     def close(self) -> None:
         """End it; a second call does nothing."""
@@ -261,13 +268,16 @@ class ConcentratorLink:
         except ConnectionError:
             self.close()
             return
-        if self._out or connection.wants_write():
-            self._loop.add_writer(self._descriptor, self._write)
-        else:
-            self._loop.remove_writer(self._descriptor)
+        if self._waits_for_room != (waits := bool(self._out) or connection.wants_write()):
+            self._waits_for_room = waits
+            if waits:
+                self._loop.add_writer(self._descriptor, self._write)
+            else:
+                self._loop.remove_writer(self._descriptor)
 
     def _drop(self, taken: int) -> None:
         """Keep nothing of what the socket has taken."""
+        self._out_bytes -= taken
         while taken:
             first = self._out[0]
             if taken < len(first):

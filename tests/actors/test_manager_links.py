@@ -395,6 +395,25 @@ async def test_a_concentrator_that_was_started_again_is_dialled_again(scene: Sce
     await until(lambda: endpoint.replies)
 
 
+async def test_a_concentrator_that_reads_nothing_costs_bounded_memory(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(concentrator_links, "_MAX_UNSENT_BYTES", 8 << 20)
+    concentrator = scene.concentrator(NODE)
+    await scene.linked(concentrator)
+    endpoint = scene.endpoint(concentrator, 1)
+    await until(lambda: 1 in concentrator.hub.relay.endpoints)
+    link = scene.links._links[NODE]
+    resumes = threading.Event()
+    concentrator.hub.post(resumes.wait)
+    sent = {"text": "x" * (4 << 20)}
+    pushing = [asyncio.ensure_future(scene.links.push(NODE, [1], sent, 20)) for _ in range(5)]
+    await until(link.ended.is_set)
+    for each in pushing[1:]:
+        each.cancel()
+    resumes.set()
+    assert await pushing[0] == [{"endpoint": 1}], "it goes by the next link"
+    assert endpoint.pushed
+
+
 async def test_a_node_that_has_left_has_no_link(scene: Scene):
     concentrator = scene.concentrator(NODE)
     await scene.linked(concentrator)
