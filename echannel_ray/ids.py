@@ -8,7 +8,10 @@ import secrets
 from echannel_ray.errors import InvalidName
 
 # Raised whenever a frame or message changes its meaning: parts with another one refuse each other.
-WIRE_VERSION = 4
+WIRE_VERSION = 5
+
+# What the certificates of managers have where those of concentrators have their node. It is no node's.
+MANAGERS_NODE = 0
 
 # All actors of all namespaces live in this Ray namespace, so that every job of the cluster finds them.
 RAY_NAMESPACE = "echannel_ray"

@@ -13,10 +13,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from echannel_ray.actors.actor_door import open_actors_door, silent_among
+from echannel_ray.actors.concentrator_links import ConcentratorLinks
 from echannel_ray.actors.instruments import RayInstruments, flush_seconds
 from echannel_ray.actors.lag_metrics import Lags
 from echannel_ray.actors.namespace_actor import NamespaceActor
-from echannel_ray.actors.startup import ask, concentrator_name, describe_this_actor, manager_name, name_server_name
+from echannel_ray.actors.startup import ask, describe_this_actor, manager_name, name_server_name
 from echannel_ray.core.counters import add_up, sums_by_node
 from echannel_ray.core.lags import LAG, take_off
 from echannel_ray.core.membership import ChannelBook, InstallDerived, Instruction, PushMembership, RecordDefinition
@@ -30,7 +31,6 @@ from echannel_ray.core.messages import (
     GetChannelStats,
     Installed,
     ManagerRequest,
-    Push,
     RefusedModulator,
     Registrations,
     Shipment,
@@ -42,6 +42,7 @@ from echannel_ray.core.messages import (
 from echannel_ray.endpoint.metrics_reporter import metrics_are_on
 from echannel_ray.errors import EChannelError, ModulatorRefused
 from echannel_ray.transport import wire
+from echannel_ray.transport.security import Credentials
 
 logger = logging.getLogger(__name__)
 
@@ -73,12 +74,16 @@ class _Lane:
 class ChannelManager(NamespaceActor):
     """Keeps the books of its share of a namespace's channels; an actor on the head node, a few per namespace."""
 
-    def __init__(self, namespace: str, slot: int, managers: int, ask: Ask = ask) -> None:
+    def __init__(
+        self, namespace: str, slot: int, managers: int, ask: Ask = ask, links: ConcentratorLinks | None = None
+    ) -> None:
+        """`ask` and `links` are for tests, which have other parts there."""
         super().__init__(f"manager {slot} of {namespace!r}")
         self._namespace = namespace
         self._slot = slot
         self._managers = managers
         self._ask = ask
+        self._links = links or ConcentratorLinks(namespace, slot, self._answer, self._certify, self._in_background)
         # Requests wait for it, until the name server and all concentrators have said what they know.
         self._serving = asyncio.Event()
         self._book_made = asyncio.Event()
@@ -96,6 +101,16 @@ class ChannelManager(NamespaceActor):
         self._in_background(self._rebuild())
 
     # ---- what concentrators ask and report -------------------------------------------------------------------------
+
+    async def _answer(self, node: int, endpoint: int, request: bytes) -> bytes:
+        """What an endpoint gets for its request; both travel by a link."""
+        try:
+            return wire.encode(await self.request(node, endpoint, wire.decode(request)))
+        except EChannelError as error:
+            return wire.encode_error(error)
+        except Exception as error:
+            logger.exception("a request of endpoint %016x failed", endpoint)
+            return wire.encode_error(EChannelError(f"the request failed in its manager: {error!r}"))
 
     async def request(self, node: int, endpoint: int, message: ManagerRequest) -> Any:
         """The answer to an endpoint's request, or its error; waits for whoever has to confirm first."""
@@ -151,6 +166,7 @@ class ChannelManager(NamespaceActor):
         if known is None or directory.recency > known.recency:
             self._directory = directory
             self._book.nodes_present(info.node for info in directory.concentrators)
+            self._links.take_directory(directory)
 
     async def definitions(self) -> list[Definition]:
         """The definitions of all its channels: none yet before it has asked the name server for its copy."""
@@ -181,6 +197,8 @@ class ChannelManager(NamespaceActor):
     async def _rebuild(self) -> None:
         epoch, directory, definitions = await self._ask_name_server("manager_started", self._slot)
         self._directory = directory
+        self._links.begin()
+        self._links.take_directory(directory)
         self._book = ChannelBook(epoch, _open_schema, _identify)
         self._book.definitions_recovered(definitions)
         self._book_made.set()
@@ -277,11 +295,8 @@ class ChannelManager(NamespaceActor):
             membership = self._book.membership(channel)
             if not endpoints or membership is None:
                 return
-            pushes: list[tuple[int, Push]] = [(endpoint, membership) for endpoint in endpoints]
             try:
-                answers = await self._ask(
-                    concentrator_name(self._namespace, node), "push", pushes, timeout=_ATTEMPT_SECONDS
-                )
+                answers = await self._links.push(node, endpoints, membership, _ATTEMPT_SECONDS)
             except Exception as error:
                 logger.debug("node %016x has not confirmed %r: %s", node, channel, error)
                 await self._suspect(node)
@@ -329,14 +344,18 @@ class ChannelManager(NamespaceActor):
                     logger.warning("the name server answers manager %d of %r again", self._slot, self._namespace)
                 return answer
 
+    async def _certify(self) -> Credentials:
+        issued: Credentials = await self._ask_name_server("certify_manager")
+        return issued
+
     async def _stats(self, channel: str) -> dict[str, Any]:
-        nodes: dict[int, list[tuple[int, Push]]] = defaultdict(list)
+        nodes: dict[int, list[int]] = defaultdict(list)
         for node, endpoint in self._book.addresses(channel):
-            nodes[node].append((endpoint, StatsWanted(channel)))
+            nodes[node].append(endpoint)
         answers = await asyncio.gather(
             *(
-                self._ask(concentrator_name(self._namespace, node), "push", wanted, timeout=_ATTEMPT_SECONDS)
-                for node, wanted in nodes.items()
+                self._links.push(node, endpoints, StatsWanted(channel), _ATTEMPT_SECONDS)
+                for node, endpoints in nodes.items()
             ),
             return_exceptions=True,  # the counters of a node that does not answer are missing
         )

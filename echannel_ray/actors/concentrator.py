@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import socket
@@ -15,7 +14,7 @@ from typing import Any, Final
 from echannel_ray import errors
 from echannel_ray.actors.actor_door import open_actors_door, silent_among
 from echannel_ray.actors.gateway_memory import forget_gateway
-from echannel_ray.actors.hub import Hub, HubLink
+from echannel_ray.actors.hub import Hub
 from echannel_ray.actors.metrics import Metrics, start_metrics
 from echannel_ray.actors.namespace_actor import NamespaceActor
 from echannel_ray.actors.node_drain import NodeDrain
@@ -26,12 +25,13 @@ from echannel_ray.actors.startup import ask, concentrator_name, describe_this_ac
 from echannel_ray.actors.storage import SOCKET_NAME, Storage
 from echannel_ray.actors.wallet import LOOK_SECONDS, Wallet
 from echannel_ray.core import frames, messages
-from echannel_ray.core.messages import ConcentratorInfo, Directory, Push, Registrations, Unconfirmed
+from echannel_ray.core.messages import ConcentratorInfo, Directory, ManagerRequest, Registrations
 from echannel_ray.core.name_book import slot_of
 from echannel_ray.core.relay import Relay
 from echannel_ray.core.states import Life
 from echannel_ray.ids import node_number
 from echannel_ray.transport import wire
+from echannel_ray.transport.connection import Peer
 from echannel_ray.transport.presence import forget_endpoint, former_endpoints, note_endpoint
 from echannel_ray.transport.security import Credentials
 from echannel_ray.transport.tcp import TcpListener
@@ -44,10 +44,6 @@ logger = logging.getLogger(__name__)
 LINGER_SECONDS = 30.0
 _ASK_AGAIN_SECONDS = 0.2
 _WATCH_SECONDS = 0.25
-# What an endpoint has not confirmed in this time is pushed to it again, if the manager still wants that: the link to it
-# may have been lost, or it takes its time to make a modulator ready. Shorter than the time after which a manager takes
-# this node for suspect.
-_CONFIRM_SECONDS = 1.0
 _REQUEST_SECONDS = 3600.0
 _RECOVERY_SECONDS = 5.0
 _ACTIVE_SECONDS = 2.0
@@ -95,10 +91,9 @@ class Concentrator(NamespaceActor):
         self._registry = Registry(self.node)
         me = wire.Hello(namespace, self.node, 0, os.getpid(), self._incarnation)
         self._peers = Peers(me, self._relay, self._hub, self._ask_name_server, self._in_background)
+        self._managers_known = 0  # as many as the directory names
         self._pids: dict[int, int] = {}
         self._attached: dict[int, asyncio.Event] = {}  # former endpoints, until they are back or gone
-        self._pushes: dict[tuple[int, int], asyncio.Future[Any]] = {}
-        self._push_numbers = itertools.count(1)
         self._info: ConcentratorInfo | None = None
         self._listeners: list[UnixListener | TcpListener] = []
         self._wallet: Wallet | None = None
@@ -209,13 +204,32 @@ class Concentrator(NamespaceActor):
         """The link to another node is down."""
         self._loop.call_soon_threadsafe(self._peers.is_lost, node)
 
+    def is_manager(self, peer: Peer, node: int) -> bool:
+        """Whether it is a manager of that node who has greeted so."""
+        return self._peers.is_manager(peer, node)
+
     def requested(self, endpoint: int, request: int, payload: bytes) -> None:
-        """An endpoint asks something."""
+        """An endpoint asks something: a manager, as a rule, and then this thread passes it on."""
+        if self._managers_known:
+            try:
+                message = wire.decode(payload)
+            except (wire.MalformedMessage, errors.EChannelError):
+                message = None  # as below, which says so
+            if isinstance(message, ManagerRequest):
+                slot = slot_of(message.channel, self._managers_known)
+                self._hub.manager_links.forward(slot, endpoint, request, message, payload)
+                return
         self._loop.call_soon_threadsafe(self._in_background, self._answer(endpoint, request, payload))
 
-    def pushed(self, endpoint: int, push: int, payload: bytes) -> None:
-        """An endpoint has confirmed a push."""
-        self._loop.call_soon_threadsafe(self._push_confirmed, endpoint, push, payload)
+    def answered(self, endpoint: int, message: ManagerRequest, answer: bytes) -> None:
+        """A manager has answered an endpoint's request."""
+        self._loop.call_soon_threadsafe(self._note, endpoint, message, answer)
+
+    def _note(self, endpoint: int, message: ManagerRequest, answer: bytes) -> None:
+        try:
+            self._registry.answered(endpoint, message, wire.decode(answer))
+        except errors.EChannelError:
+            pass  # what was refused, it does not have
 
     def hub_failed(self) -> None:
         """The hub's thread ends by an error: nothing moves any more."""
@@ -237,9 +251,7 @@ class Concentrator(NamespaceActor):
             self._metrics.gone(endpoint)
         self._pids.pop(endpoint, None)
         self._mark_recovered(endpoint)
-        for (owner, _), future in [*self._pushes.items()]:
-            if owner == endpoint and not future.done():
-                future.set_result(None)
+        self._hub.post(partial(self._hub.manager_links.endpoint_gone, endpoint))  # it may have been expected back
         self._idle_since = time.monotonic()
         self._unreported.add(endpoint)
         await self._report_gone([endpoint])
@@ -262,7 +274,13 @@ class Concentrator(NamespaceActor):
                 if self._metrics is not None:
                     self._metrics.told(endpoint, message.tallies)
                 return
-            answer = wire.encode(await self._perform(endpoint, message))
+            if isinstance(message, ManagerRequest):  # it came before the managers were known
+                await self._serving.wait()
+                if self._failure is not None:
+                    raise self._failure
+                self._hub.post(partial(self.requested, endpoint, request, payload))
+                return
+            answer = wire.encode(await self._perform(message))
         except errors.EChannelError as error:
             answer = wire.encode_error(error)
         except wire.MalformedMessage as error:
@@ -273,9 +291,9 @@ class Concentrator(NamespaceActor):
             answer = wire.encode_error(errors.EChannelError(f"the request failed in the concentrator: {error!r}"))
         if request:
             frame = frames.frame(frames.REPLY, frames.REQUEST_ID.pack(request) + answer)
-            self._send_to(endpoint, frame)
+            self._hub.post(partial(self._hub.send_to_endpoint, endpoint, frame))
 
-    async def _perform(self, endpoint: int, message: Any) -> Any:
+    async def _perform(self, message: Any) -> Any:
         await self._serving.wait()
         if isinstance(message, messages.GetStatus):
             return await self._ask_name_server("status")
@@ -283,12 +301,7 @@ class Concentrator(NamespaceActor):
             return await asyncio.to_thread(self.storage.open_log, message)
         if isinstance(message, messages.GatewayRequest):
             return await asyncio.to_thread(self.storage.ask_gateway, message)
-        channel: str = message.channel
-        managers = await self._managers()
-        manager = managers[slot_of(channel, len(managers))]
-        answer = await self._ask_until_answered(manager, "request", self.node, endpoint, message)
-        self._registry.answered(endpoint, message, answer)
-        return answer
+        raise wire.MalformedMessage(f"{type(message).__name__} is no request")
 
     async def _registered(self, endpoint: int, message: wire.Registered) -> None:
         self._registry.reported(endpoint, message.registrations)
@@ -299,14 +312,6 @@ class Concentrator(NamespaceActor):
                 if mine:
                     await self._ask_until_answered(manager, "report", mine, self.node, self._incarnation)
             self._mark_recovered(endpoint)
-
-    def _send_to(self, endpoint: int, frame: bytes) -> None:
-        def send() -> None:
-            link = self._relay.endpoints.get(endpoint)
-            if isinstance(link, HubLink):
-                self._hub.send(link, frame)
-
-        self._hub.post(send)
 
     # ---- what managers and the name server call ----
 
@@ -324,37 +329,15 @@ class Concentrator(NamespaceActor):
             raise self._failure
         return self._directory_path.socket_path(SOCKET_NAME)
 
-    async def push(self, items: list[tuple[int, Push]]) -> list[Any]:
-        """What endpoints of this node answer to this: None for one that is gone, `Unconfirmed` where none came yet."""
-        return await asyncio.gather(*(self._push(endpoint, message) for endpoint, message in items))
+    async def push(self, endpoint: int, message: bytes) -> bytes:
+        """What an endpoint of this node answers: None for one that is gone, `Unconfirmed` where nothing came yet."""
+        future: asyncio.Future[bytes] = self._loop.create_future()
 
-    async def _push(self, endpoint: int, message: Push) -> Any:
-        try:
-            return await asyncio.wait_for(self._confirmation(endpoint, message), _CONFIRM_SECONDS)
-        except (asyncio.TimeoutError, TimeoutError):  # one class since Python 3.11
-            return Unconfirmed()
+        def confirmed(answers: list[bytes]) -> None:
+            self._loop.call_soon_threadsafe(future.set_result, answers[0])
 
-    async def _confirmation(self, endpoint: int, message: Push) -> Any:
-        waiting = self._attached.get(endpoint)
-        if waiting is not None:
-            await waiting.wait()
-        if endpoint not in self._registry:
-            return None
-        number = next(self._push_numbers) & 0xFFFFFFFF
-        future = self._pushes[endpoint, number] = self._loop.create_future()
-        self._send_to(endpoint, frames.frame(frames.PUSH, frames.REQUEST_ID.pack(number) + wire.encode(message)))
-        try:
-            return await future
-        finally:
-            self._pushes.pop((endpoint, number), None)
-
-    def _push_confirmed(self, endpoint: int, push: int, payload: bytes) -> None:
-        future = self._pushes.pop((endpoint, push), None)
-        if future is not None and not future.done():
-            try:
-                future.set_result(wire.decode(payload))
-            except (wire.MalformedMessage, errors.EChannelError) as error:
-                future.set_exception(error)
+        self._hub.post(partial(self._hub.manager_links.push, (endpoint,), message, confirmed))
+        return await future
 
     async def registrations(self, slot: int, managers: int) -> list[Registrations]:
         """What the endpoints of this node have open on the channels of one manager."""
@@ -372,6 +355,7 @@ class Concentrator(NamespaceActor):
 
     def _take_directory(self, directory: Directory) -> None:
         self._peers.take_directory(directory)
+        self._managers_known = len(self._manager_names())
         assert self._wallet is not None
         assert self._peers.directory is not None
         if self._wallet.take_revoked(self._peers.directory.revoked):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from echannel_ray import errors
+from echannel_ray.actors.manager_links import ManagerLinks
 from echannel_ray.core import frames
 from echannel_ray.core.frames import MAX_FRAME_BYTES, MAX_GREETING_BYTES
 from echannel_ray.core.framing import Framer
@@ -44,11 +45,11 @@ _READS_PER_TURN = 4
 
 
 class HubLink:
-    """A link of the concentrator: to an endpoint of its node, or to another concentrator."""
+    """A link of the concentrator: to an endpoint of its node, to another concentrator, or to a manager."""
 
     __slots__ = (
         "connection", "endpoint", "framer", "heard_at", "hello", "node", "opened_at", "out", "out_bytes", "renew_at",
-        "writable",
+        "slot", "writable",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, now: float) -> None:
@@ -56,6 +57,7 @@ class HubLink:
         self.hello: wire.Hello | None = None
         self.endpoint = 0
         self.node = 0
+        self.slot: int | None = None
         self.framer = Framer(MAX_GREETING_BYTES)
         self.out: deque[memoryview | bytes] = deque()
         self.out_bytes = 0
@@ -65,6 +67,8 @@ class HubLink:
 
     @override
     def __repr__(self) -> str:
+        if self.slot is not None:
+            return f"<link to manager {self.slot}>"
         return f"<link to {'endpoint' if self.endpoint else 'node'} {self.endpoint or self.node:x}>"
 
 
@@ -80,6 +84,8 @@ class Hub:
         self.malformed_frames = 0
         self.refused: Counter[str] = Counter()  # links that were no peer's or endpoint's, by reason
         self.bytes_between_nodes = 0
+        self.managers: dict[int, HubLink] = {}  # by their slots
+        self.manager_links = ManagerLinks(self, lambda *told: owner.answered(*told))
         self._owner = owner
         self._links: dict[int, HubLink] = {}
         self._listeners: dict[int, UnixListener | TcpListener] = {}
@@ -152,6 +158,12 @@ class Hub:
         link.out.append(bytes(data))
         link.out_bytes += len(data)
         self._wait_writable(link)
+
+    def send_to_endpoint(self, endpoint: int, frame: bytes) -> None:
+        """Send to an endpoint of this node, if it is linked."""
+        link = self.relay.endpoints.get(endpoint)
+        if isinstance(link, HubLink):
+            self.send(link, frame)
 
     def suspected(self) -> list[HubLink]:
         """The links that have been silent for longer than heartbeats allow."""
@@ -267,6 +279,7 @@ class Hub:
                     self.disconnect(link)
             elif not link.out:
                 self.send(link, heartbeat)
+        self.manager_links.tick(self._now)
         for listener in self._listeners.values():
             # A TLS handshake that stalls has a deadline, and no event to notice it by.
             self._guarded(self._accept, listener)
@@ -339,12 +352,17 @@ class Hub:
 
     def _frame(self, link: HubLink, kind: int, body: memoryview) -> bool:
         """Handle a frame that the relay has no use for; False when that closed the link."""
-        if kind == frames.REQUEST:
+        if link.slot is not None:
+            if kind == frames.REPLY:
+                self.manager_links.replied(bytes(body))
+            elif kind == frames.PUSH:
+                self.manager_links.pushed(link, bytes(body))
+        elif kind == frames.REQUEST:
             (request,) = frames.REQUEST_ID.unpack_from(body)
             self._owner.requested(link.endpoint, request, bytes(body[frames.REQUEST_ID.size :]))
         elif kind == frames.PUSHED:
             (push,) = frames.REQUEST_ID.unpack_from(body)
-            self._owner.pushed(link.endpoint, push, bytes(body[frames.REQUEST_ID.size :]))
+            self.manager_links.confirmed(link.endpoint, push, bytes(body[frames.REQUEST_ID.size :]))
         elif kind == frames.GOODBYE:
             self.disconnect(link)
             return False
@@ -371,15 +389,23 @@ class Hub:
             self._owner.endpoint_attached(hello)
             self.send(link, frames.frame(frames.WELCOME, wire.encode(wire.Welcome(self.node, self.incarnation))))
             self.relay.endpoint_attached(hello.endpoint, link)
+            self.manager_links.endpoint_attached(hello.endpoint)
+        elif hello.slot is not None:
+            link.slot = hello.slot
+            former = self.managers.get(hello.slot)
+            self.managers[hello.slot] = link
+            if former is not None:
+                self.disconnect(former)
+            self.manager_links.attached(hello.slot, link)
         else:
             link.node = hello.node
             if kind == frames.HELLO:
                 mine = wire.Hello(self.namespace, self.node, 0, os.getpid(), self.incarnation)
                 self.send(link, frames.frame(frames.WELCOME, wire.encode(mine)))
-            former = self.relay.peers.get(hello.node)
+            former_peer = self.relay.peers.get(hello.node)
             self.relay.peer_attached(hello.node, link)
-            if isinstance(former, HubLink) and former is not link:
-                self.disconnect(former)
+            if isinstance(former_peer, HubLink) and former_peer is not link:
+                self.disconnect(former_peer)
             self._owner.peer_attached(hello.node)
         self._flush_relay()
         return True
@@ -400,6 +426,9 @@ class Hub:
                 return errors.NotAuthorised("endpoints link up by Unix sockets", reason="greeting")
             if hello.endpoint in self.relay.endpoints:
                 return errors.NotAuthorised("an endpoint of this number is attached already", reason="greeting")
+        elif hello.slot is not None:
+            if not self._owner.is_manager(peer, hello.node):
+                return errors.NotAuthorised("a manager shows a certificate of managers", reason="other_node")
         elif peer.kind != "tcp" or peer.node not in (hello.node, None) or hello.node == self.node:
             # A mounted certificate may name no node: then its holder is believed (see docs/security.md).
             return errors.NotAuthorised("a concentrator's certificate must be of its node", reason="other_node")
@@ -426,7 +455,11 @@ class Hub:
             return
         if link.endpoint:
             self.relay.endpoint_gone(link.endpoint)
+            self.manager_links.endpoint_gone(link.endpoint)
             self._owner.endpoint_gone(link.endpoint)
+        elif link.slot is not None:
+            if self.managers.get(link.slot) is link:
+                del self.managers[link.slot]
         elif self.relay.peers.get(link.node) is link:
             self.relay.peer_detached(link.node)
             self._owner.peer_detached(link.node)

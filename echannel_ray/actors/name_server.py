@@ -21,7 +21,7 @@ from echannel_ray.actors.actor_door import open_actors_door
 from echannel_ray.actors.namespace_actor import NamespaceActor
 from echannel_ray.core.messages import ConcentratorInfo, Definition, Directory
 from echannel_ray.core.name_book import NameBook
-from echannel_ray.ids import RAY_NAMESPACE, node_number
+from echannel_ray.ids import MANAGERS_NODE, RAY_NAMESPACE, node_number
 from echannel_ray.transport.authority import Authority
 from echannel_ray.transport.door import remove_doors
 from echannel_ray.transport.security import Credentials
@@ -73,7 +73,9 @@ class NameServer(NamespaceActor):
         await self._serving.wait()
         # Certificates count whole seconds: one that is issued later in this one is dated into the next, and has to be
         # void when this is called again in the same second.
-        self._book.revoked(node, max(_now() // 1000, self._book.revoked_before(node)) + 1)
+        # Managers keep theirs in the memory of some node too, which may be this one.
+        for holder in (node, MANAGERS_NODE):
+            self._book.revoked(holder, max(_now() // 1000, self._book.revoked_before(holder)) + 1)
         names = [info.actor_name for info in self._book.directory().concentrators]
         told = await asyncio.gather(*map(self._tell, names))
         return [name for name, was_told in zip(names, told, strict=True) if not was_told]
@@ -119,6 +121,13 @@ class NameServer(NamespaceActor):
         await self._serving.wait()
         definitions = self._book.definitions(slot, len(self._managers))
         return self._book.next_epoch(_now()), self._book.directory(), definitions
+
+    async def certify_manager(self) -> Credentials:
+        """What a manager shows to the concentrators of other nodes."""
+        await self._serving.wait()
+        revoked_at = self._book.revoked_before(MANAGERS_NODE)
+        issued = self._authority.issue(MANAGERS_NODE, [], not_revoked_at=revoked_at)
+        return dataclasses.replace(issued, revoked=self._book.directory().revoked)
 
     async def record_definitions(self, kept: list[Definition], deleted: list[Definition]) -> None:
         """Keep the second copy of some definitions of channels, and forget that of others."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_DONE: Final = wire.encode(True)
 _LOOK_SECONDS: Final = 0.02
 # Of the time, what processes do not get: the logs' readers, and farewells, need some too.
 _SHARE_OF_PROCESSES: Final = 0.8
@@ -70,6 +71,6 @@ class NodeDrain:
         # Also those that came a moment ago. To be told again does no harm; a link that is away now may be back.
         if endpoint not in self._told:
             self._told.add(endpoint)
-            (answer,) = await self._concentrator.push([(endpoint, NodeDrains(seconds))])
-            if answer is not True:
+            answer = await self._concentrator.push(endpoint, wire.encode(NodeDrains(seconds)))
+            if answer != _DONE:
                 self._told.discard(endpoint)

@@ -16,7 +16,9 @@ from echannel_ray import errors
 from echannel_ray.actors.hub import Hub, HubLink
 from echannel_ray.core.messages import ConcentratorInfo, Directory
 from echannel_ray.core.relay import Relay
+from echannel_ray.ids import MANAGERS_NODE
 from echannel_ray.transport import wire
+from echannel_ray.transport.connection import Peer
 from echannel_ray.transport.security import Credentials
 from echannel_ray.transport.tcp import connect_tcp
 
@@ -100,8 +102,10 @@ class Peers:
                 del self._lost_at[node]
                 self._in_background(self._report_dead(node, waited=True))
         for node, peer_link in [*self._relay.peers.items()]:
-            if isinstance(peer_link, HubLink):
-                self._look_after(node, peer_link, now)
+            if isinstance(peer_link, HubLink) and not self._ends(peer_link, now):
+                self._renew_in_time(node, peer_link, now)
+        for manager_link in [*self._hub.managers.values()]:
+            self._ends(manager_link, now)  # managers renew their links
         for link in self._hub.suspected():
             if link.node and now - link.heard_at > PEER_TIMEOUT_SECONDS:
                 self._hub.post(partial(self._hub.disconnect, link))
@@ -113,24 +117,39 @@ class Peers:
             if info.node != self._node and info.node not in self._relay.peers and info.node not in self._dialling:
                 self._in_background(self._reach(info.node))
 
-    def _look_after(self, node: int, link: HubLink, now: float) -> None:
-        """A link lasts as long as what was shown when it was made would let it be made now.
-
-        It is renewed well before that: the new link takes the place of the old one, and flows see to it that nothing is
-        lost. What can't be renewed ends.
-        """
+    def _ends(self, link: HubLink, now: float) -> bool:
+        """A link lasts as long as what was shown when it was made would let it be made now: whether that is over."""
         peer = link.connection.peer
-        # Two that are told the same must not dial at once: this side may let the other renew their link.
-        courtesy_seconds = 0.0 if self._node < node else _RENEW_AGAIN_SECONDS
+        if peer.kind != "tcp":
+            return False
         assert self._credentials is not None
         if self._credentials.has_revoked(peer):
-            self._hub.post(partial(self._hub.refuse, "revoked", link))
+            reason = "revoked"
         elif peer.expires_at is not None and time.time() > peer.expires_at:
-            self._hub.post(partial(self._hub.refuse, "expired", link))
+            reason = "expired"
         elif link.opened_at < self._judging_since < now - _JUDGED_SECONDS:
-            self._hub.post(partial(self._hub.refuse, "not_renewed", link))
-        elif now > link.renew_at or link.opened_at < self._judging_since < now - courtesy_seconds:
+            reason = "not_renewed"
+        else:
+            return False
+        self._hub.post(partial(self._hub.refuse, reason, link))
+        return True
+
+    def _renew_in_time(self, node: int, link: HubLink, now: float) -> None:
+        """Renew a link well before it has to end: the new one takes the place of the old one, and flows see to it that
+        nothing is lost.
+        """
+        # Two that are told the same must not dial at once: this side may let the other renew their link.
+        courtesy_seconds = 0.0 if self._node < node else _RENEW_AGAIN_SECONDS
+        if now > link.renew_at or link.opened_at < self._judging_since < now - courtesy_seconds:
             self._in_background(self._renew(node))
+
+    def is_manager(self, peer: Peer, node: int) -> bool:
+        """Whether it is a manager of that node who has greeted so; from the hub's thread."""
+        if peer.kind == "unix":
+            return node == self._node
+        # Mounted certificates know no managers, as they know no nodes: a member is believed.
+        is_member = self._credentials is not None and bool(self._credentials.names)
+        return peer.node == MANAGERS_NODE or (is_member and peer.node in (node, None))
 
     async def _renew(self, node: int) -> None:
         """Have another link to a peer in the place of the one that there is."""

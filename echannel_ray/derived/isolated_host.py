@@ -44,6 +44,7 @@ class IsolatedHost(Host, SandboxOwner):
         self._number = 0  # of what was asked last
         self._busy = False
         self._asked_to_flush = False
+        self._holds_back = True
         self._waiting = 0  # in the modulator's own queue
         self._closed = False
         self.is_away = False  # while the modulator waits for an answer
@@ -72,6 +73,7 @@ class IsolatedHost(Host, SandboxOwner):
             branch.check_key(installed.key)
             undoing.pop_all()
         self.queues = installed.queues
+        self._holds_back = installed.holds_back
         for shared in self._shared:
             shared.installed()
 
@@ -159,8 +161,8 @@ class IsolatedHost(Host, SandboxOwner):
             self._go_on()
             if not self._wait_until_calm(deadline):
                 return False
-            if self._closed:
-                return True
+            if self._closed or not self._holds_back:
+                return True  # to ask a process takes as long as all else of a cut
             self._asked_to_flush = True
             try:
                 self.sandbox.flush(self._next_number())

@@ -170,9 +170,8 @@ def _by_value() -> Iterator[None]:
     """Have cloudpickle take the program's own modules by value. It knows of no other way than to be told for all."""
     with _lock:
         known = cloudpickle.list_registry_pickle_by_value()
-        loaded = [module for name, module in [*sys.modules.items()] if "." not in name and _is_program(name, module)]
         # By their own names: one that is there under two is registered once.
-        registered = {each.__name__: each for each in loaded if each.__name__ not in known}.values()
+        registered = {each.__name__: each for each in _modules_of_program() if each.__name__ not in known}.values()
         for module in registered:
             cloudpickle.register_pickle_by_value(module)
         try:
@@ -180,6 +179,22 @@ def _by_value() -> Iterator[None]:
         finally:
             for module in registered:
                 cloudpickle.unregister_pickle_by_value(module)
+
+
+# Modules by the names under which they were looked at, and those of them that are the program's: a process has a
+# thousand, and most have not changed since the last shipment.
+_looked_at: dict[str, Any] = {}
+_of_program: dict[str, Any] = {}
+
+
+def _modules_of_program() -> list[Any]:
+    for name, module in [*sys.modules.items()]:
+        if _looked_at.get(name, _looked_at) is not module:
+            _looked_at[name] = module
+            _of_program.pop(name, None)
+            if "." not in name and _is_program(name, module):
+                _of_program[name] = module
+    return [module for name, module in _of_program.items() if sys.modules.get(name) is module]
 
 
 def _installed_folders() -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import hashlib
 import pickletools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from echannel_ray.errors import ModulatorRefused
@@ -20,6 +21,8 @@ from echannel_ray.errors import ModulatorRefused
 _MAX_DEPTH: Final = 400
 
 _DIGEST_BYTES: Final = 20
+_MAX_KNOWN_LENGTH: Final = 64
+_MAX_KNOWN_NUMBER: Final = 1 << 63
 
 
 @dataclass(slots=True, eq=False)
@@ -252,6 +255,21 @@ def _is_code(node: GraphNode) -> bool:
 
 
 def _digest_of_atom(value: Any) -> bytes:
+    # Most are numbers and names that come again and again. Of others some are equal and not alike, as 0.0 and -0.0.
+    kind = type(value)
+    if kind is int:
+        is_known = -_MAX_KNOWN_NUMBER <= value <= _MAX_KNOWN_NUMBER
+    else:
+        is_known = kind in (str, bytes) and len(value) <= _MAX_KNOWN_LENGTH
+    return _known_digest(value) if is_known else _new_digest(value)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _known_digest(value: int | str | bytes) -> bytes:
+    return _new_digest(value)
+
+
+def _new_digest(value: Any) -> bytes:
     if isinstance(value, str):
         return _hash(b"str", value.encode("utf-8", "surrogatepass"))
     if isinstance(value, bytes):
@@ -260,11 +278,8 @@ def _digest_of_atom(value: Any) -> bytes:
 
 
 def _hash(*parts: bytes) -> bytes:
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
-    return digest.digest()
+    measured = [each for part in parts for each in (len(part).to_bytes(8, "little"), part)]
+    return hashlib.blake2b(b"".join(measured), digest_size=_DIGEST_BYTES).digest()
 
 
 def identity_of_text(code: bytes, masters: Sequence[tuple[int, ...]]) -> str:

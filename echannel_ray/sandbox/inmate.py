@@ -10,7 +10,9 @@ import gc
 import time
 from typing import Any, Final
 
+import cloudpickle
 import msgspec
+from typing_extensions import override
 
 from echannel_ray.formats import events as formats
 from echannel_ray.formats import plain
@@ -24,6 +26,37 @@ from echannel_ray.sandbox.emissions import SCALARS, Data, Holdings, describe, en
 from echannel_ray.sandbox.port import Port, SandboxLink
 
 _decode: Final = msgspec.msgpack.Decoder(tuple[bytes, list[Any]]).decode
+
+
+class _Rehearsed(Modulator):
+    @override
+    def enqueue(self, event: Any) -> None:
+        self.emit(event)
+
+
+_rehearsed: list[bytes] = []  # what is installed in a rehearsal: a class by value, as a modulator's is
+
+
+def rehearse() -> None:
+    """Do once what installing does. The first time it imports what it needs; the first time in a process that was
+    forked it copies the memory that it touches, which would take longer than all the rest.
+    """
+    if not _rehearsed:
+        made = type("Rehearsed", (_Rehearsed,), {"__module__": "__main__", "flush": lambda self: None})
+        _rehearsed.append(cloudpickle.dumps((made, made())))
+    sent = messages.frame(messages.Install(_rehearsed[0], [], [], False))
+    install = messages.read_down(*messages.MessageAssembly(len(sent)).feed(sent))
+    assert isinstance(install, messages.Install)
+    unpickler = CodeUnpickler(install.code, lambda index, cls: None)
+    _, modulator = unpickler.load()
+    classes = Classes()
+    classes.plant(unpickler.made)
+    replica = Replica(modulator, Services((), lambda *_: None))
+    replica.enqueue([None])
+    describe(0, [None], replica.take(), Holdings())
+    messages.frame(messages.InstallDone(replica.queues, False, None, None))
+    classes.forget()
+    gc.collect()
 
 
 def serve(descriptor: int, layers: list[str], memory_in_use: int) -> None:
@@ -58,6 +91,7 @@ class Inmate:
         self._copies: dict[int, Any] = {}
         self._installed: messages.Install | None = None
         self._replica: Replica | None = None
+        self._is_used = False  # something was made in this process before
         self._period: float | None = None
         self._due = 0.0
 
@@ -107,7 +141,7 @@ class Inmate:
                 period = max(messages.MIN_PERIOD_SECONDS, float(period))  # in this order: of NaN it makes the least
                 period = self._period = min(period, messages.MAX_PERIOD_SECONDS)
                 self._due = time.monotonic() + period
-            done = messages.InstallDone(self._replica.queues, period, key)
+            done = messages.InstallDone(self._replica.queues, overrides(modulator, "flush"), period, key)
         except BaseException as error:
             self._port.send(messages.InstallFailed(explain(error, self._max_memory_bytes)))
             return
@@ -116,13 +150,15 @@ class Inmate:
     def _make(self) -> Modulator:
         """A new modulator, and its replica, from what was shipped."""
         assert self._installed is not None
-        self._replica = None
-        self._holdings.clear()
-        self._copies.clear()
-        self._classes.forget()
-        # A modulator and its replica refer to each other, as do an error and the frames that it has passed: without
-        # this the memory of the old one would count against the new one.
-        gc.collect()
+        if self._is_used:
+            self._replica = None
+            self._holdings.clear()
+            self._copies.clear()
+            self._classes.forget()
+            # A modulator and its replica refer to each other, as do an error and the frames that it has passed: without
+            # this the memory of the old one would count against the new one.
+            gc.collect()
+        self._is_used = True
         unpickler = CodeUnpickler(self._installed.code, self._copy)
         _, modulator = unpickler.load()
         self._classes.plant(unpickler.made)

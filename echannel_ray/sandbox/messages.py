@@ -121,8 +121,14 @@ class InstallDone(_Message, tag=22):
     """Tells what came of `Install`; nothing of it is more than a claim."""
 
     queues: bool
+    flushes: bool
     period_seconds: float | None
     key: _Plain | None
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether it may emit what belongs to no event that it is about to be given."""
+        return self.queues or self.flushes or self.period_seconds is not None
 
 
 class InstallFailed(_Message, tag=23):

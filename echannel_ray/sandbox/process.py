@@ -15,11 +15,10 @@ from echannel_ray.core.kinds import BUFFERS
 from echannel_ray.formats import plain
 from echannel_ray.modulation.admission import Admission
 from echannel_ray.sandbox import messages
-from echannel_ray.sandbox.area import AREA_BYTES, Area, ProgressPage, sealed_copy
+from echannel_ray.sandbox.area import AREA_BYTES, sealed_copy
 from echannel_ray.sandbox.line import SandboxLine
 from echannel_ray.sandbox.message_check import Granted, MessageCheck
 from echannel_ray.sandbox.meter import Meter, Task, max_install_seconds
-from echannel_ray.sandbox.nursery import discard
 from echannel_ray.sandbox.owner import SandboxFailed, SandboxOwner, SandboxUnavailable
 from echannel_ray.sandbox.warden import Warden
 
@@ -44,20 +43,17 @@ class Sandbox:
         self._is_over = False  # ended or closed: no more callbacks
         self._reason = ""
         self._overran = False
-        spare = warden.take(limits.modules, _START_SECONDS)
-        try:
-            self._area = Area()
-            self._progress = ProgressPage()
-        except OSError as error:
-            discard(spare)
-            raise SandboxUnavailable(f"the kernel refuses sealed shared memory: {error}") from None
+        spare = warden.take(limits.modules, limits.max_memory_bytes, _START_SECONDS)
+        self._area = spare.area
+        self._progress = spare.progress
         self._process = spare.process
         self.pid = spare.pid
         self.line = SandboxLine(spare.socket, lambda wanted: warden.want_room(self, wanted))
         self._meter = Meter(self.pid, limits, self._progress)
         self._begin(Task(0, 1, _START_SECONDS))
-        warden.watch(self)
-        self._send(messages.Start(limits.max_memory_bytes), [self._area.descriptor, self._progress.descriptor])
+        self.on_readable()  # one that was shut in ahead has said so: then the warden's thread need not wake for it
+        if not self._is_over:
+            warden.watch(self)
         reply = self._wait(_START_SECONDS)
         if not isinstance(reply, messages.Ready):
             self.close()

@@ -69,8 +69,8 @@ class Warden:
 
     # ---- for sandboxes ---------------------------------------------------------------------------------------------
 
-    def take(self, modules: tuple[str, ...], timeout: float) -> Spare:
-        """A process that waits to be a sandbox; `SandboxUnavailable` where there can't be any."""
+    def take(self, modules: tuple[str, ...], max_memory_bytes: int, timeout: float) -> Spare:
+        """A process that is shut in, with so much memory; `SandboxUnavailable` where there can't be any."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("a sandbox can't be made on the warden's thread")
         with self._lock:
@@ -83,10 +83,10 @@ class Warden:
             if nursery is None or nursery.is_over:
                 nursery = self._nurseries[modules] = Nursery(modules)
                 self.post(lambda: self._open(nursery))
-        return nursery.take(timeout)
+        return nursery.take(max_memory_bytes, timeout)
 
     def refill(self, modules: tuple[str, ...]) -> None:
-        """Have a spare ready again. Not when one is taken: the fork would take time from who installs."""
+        """Have spares ready again. Not when one is taken: the fork would take time from who installs."""
         nursery = self._nurseries.get(modules)
         if nursery is not None:
             nursery.refill()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import io
 import json
 import os
 import pickle
@@ -80,10 +79,11 @@ def _preload(modules: list[str]) -> None:
     for found in pkgutil.iter_modules(package.__path__ if package else ()):
         with contextlib.suppress(Exception):
             importlib.import_module(f"echannel_ray.modulators.{found.name}")
-    importlib.import_module("echannel_ray.sandbox.inmate")
+    inmate = importlib.import_module("echannel_ray.sandbox.inmate")
     time.localtime()
     platform.machine()
     _warm()
+    inmate.rehearse()
 
 
 def _warm() -> None:
@@ -100,16 +100,16 @@ def _warm() -> None:
             repr(pickle.loads(pickle.dumps(array, 5)))
             pickle.loads(pickle.dumps(numpy.random.default_rng(1)))
             array["x"] @ array["x"]
-    cloudpickle = sys.modules["cloudpickle"]
-    made = cloudpickle.dumps(type("Warm", (), {"method": lambda self: self}))
-    pickle.Unpickler(io.BytesIO(made)).load()
 
 
 def _serve(control: socket.socket, layers: list[str], has_empty_root: bool) -> None:
     gc.collect()
     gc.freeze()  # or every collection of a sandbox would touch, and so copy, all of these pages
+    numpy = sys.modules.get("numpy")
     while True:
         for _ in control.recv(64) or os._exit(0):
+            if numpy is not None:
+                numpy.random.seed()  # here, since a forked process would fetch its code anew
             ours, theirs = socket.socketpair()
             child = os.fork()
             if child == 0:
@@ -130,10 +130,8 @@ def _become(own: socket.socket, layers: list[str], has_empty_root: bool) -> None
 
     descriptor = os.dup2(own.fileno(), 3)
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+    inmate.rehearse()
     memory = lockdown.memory_in_use()
     random.seed()
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
     layers += lockdown.enclose(has_empty_root)
     inmate.serve(descriptor, layers, memory)

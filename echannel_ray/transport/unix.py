@@ -42,10 +42,7 @@ class SocketDirectory:
 
     def __init__(self, namespace: str, node_number: int) -> None:
         """Make it, or take it as it is; `NotAuthorised` if others could have put something there."""
-        # Namespaces may be longer than a path may be.
-        digest = hashlib.sha256(namespace.encode()).hexdigest()[:12]
-        base = base_directory()
-        self.path = base / f"{node_number:016x}-{digest}"
+        self.path = path_of_directory(namespace, node_number)
         make_private(self.path)
         (self.path / _ABANDONED).unlink(missing_ok=True)
 
@@ -69,6 +66,13 @@ def endpoint_socket(directory: str, endpoint: int) -> str:
 def _check_length(path: str) -> None:
     if len(os.fsencode(path)) + _TEMPORARY_BYTES > _MAX_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, "too long for a Unix socket: set TMPDIR to a shorter directory", path)
+
+
+def path_of_directory(namespace: str, node_number: int) -> Path:
+    """Where the directory of a namespace on a node is, or will be."""
+    # Namespaces may be longer than a path may be.
+    digest = hashlib.sha256(namespace.encode()).hexdigest()[:12]
+    return base_directory() / f"{node_number:016x}-{digest}"
 
 
 def base_directory() -> Path:

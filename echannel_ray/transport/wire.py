@@ -18,7 +18,7 @@ from echannel_ray.ids import WIRE_VERSION
 
 @dataclass(frozen=True)
 class Hello:
-    """The first frame of a link: who is there. An endpoint has a number; a concentrator has 0."""
+    """The first frame of a link: who is there. An endpoint has a number; a concentrator and a manager have 0."""
 
     namespace: str
     node: int
@@ -26,6 +26,7 @@ class Hello:
     pid: int
     incarnation: int = 0
     wire_version: int = WIRE_VERSION
+    slot: int | None = None  # a manager's
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,29 @@ class Told:
     """An endpoint says, now and then, what it has counted since it last did; nobody answers."""
 
     tallies: tuple[messages.Tally, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An endpoint's request, as its concentrator passes it on to a manager; answered by what the endpoint gets."""
+
+    endpoint: int
+    request: bytes
+
+
+@dataclass(frozen=True)
+class ToBePushed:
+    """What a manager pushes to some endpoints of a node, by way of their concentrator; answered by `Confirmations`."""
+
+    endpoints: tuple[int, ...]
+    push: bytes
+
+
+@dataclass(frozen=True)
+class Confirmations:
+    """What each of those endpoints has answered: None for one that is gone, `Unconfirmed` where nothing came yet."""
+
+    answers: tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
@@ -99,6 +123,10 @@ _CLASSES: tuple[type, ...] = (
     messages.RevokeAtGateway,
     Told,
     messages.NodeDrains,
+    messages.Unconfirmed,
+    Asked,
+    ToBePushed,
+    Confirmations,
 )
 _NUMBERS = {cls: number for number, cls in enumerate(_CLASSES)}
 _DECODERS: tuple[msgspec.msgpack.Decoder[Any], ...] = tuple(msgspec.msgpack.Decoder(cls) for cls in _CLASSES)

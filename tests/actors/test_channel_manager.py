@@ -51,7 +51,7 @@ def info(node: int) -> ConcentratorInfo:
 
 
 class Parts:
-    """A name server and two concentrators, as `ask` shows them. A concentrator that is `down` does not answer."""
+    """A name server and two concentrators, as `ask` and the links show them. One that is `down` does not answer."""
 
     def __init__(self) -> None:
         self.down: set[int] = set()
@@ -79,14 +79,26 @@ class Parts:
         node = next(node for node in (NODE, OTHER_NODE) if name == startup.concentrator_name("ns", node))
         if node in self.down | self.dead:
             raise TimeoutError(name)
-        if method == "registrations":
-            return self.registrations.get(node, [])
-        assert method == "push"
+        assert method == "registrations"
+        return self.registrations.get(node, [])
+
+    # What the manager's links are asked for.
+
+    def begin(self) -> None:
+        pass
+
+    def take_directory(self, directory: Directory) -> None:
+        pass
+
+    async def push(self, node: int, endpoints: list[int], message: Any, timeout: float) -> list[Any]:
+        await asyncio.sleep(0)
+        if node in self.down | self.dead:
+            raise TimeoutError(node)
         if node in self.held:
             self.waiting.add(node)
             await self.held[node].wait()
-        self.pushed += [(node, endpoint, pushed) for endpoint, pushed in args[0]]
-        return [self.answer(endpoint, pushed) for endpoint, pushed in args[0]]
+        self.pushed += [(node, endpoint, message) for endpoint in endpoints]
+        return [self.answer(endpoint, message) for endpoint in endpoints]
 
     def answer(self, endpoint: int, pushed: Any) -> Any:
         if isinstance(pushed, StatsWanted):
@@ -121,7 +133,8 @@ def parts() -> Parts:
 
 @pytest.fixture
 async def manager(parts: Parts) -> ChannelManager:
-    parts.manager = ChannelManager("ns", 0, 1, ask=parts.ask)
+    links: Any = parts
+    parts.manager = ChannelManager("ns", 0, 1, parts.ask, links)
     return parts.manager
 
 

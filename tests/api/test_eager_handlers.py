@@ -125,6 +125,16 @@ def test_what_is_held_back_comes_with_a_drain(near, channel, tier):
         assert inbox.wait(2) == [[1, 2], [3]]
 
 
+def test_what_is_held_back_at_a_reset_goes_out_before_the_cut(near, channel, tier):
+    inbox = Inbox()
+    ask(near, produce, channel)
+    with channel.subscribe(inbox, modulator=modulators.Pairs(), tier=tier) as subscription:
+        ask(near, publish, [1, 2, 3])
+        subscription.reset(modulators.Tagged("after"), tier=tier)
+        ask(near, publish, [4])
+        assert inbox.wait(3) == [[1, 2], [3], ("after", 1, 4)]
+
+
 def test_a_modulator_may_be_a_source(near, channel, tier):
     inbox = Inbox()
     ask(near, produce, channel)

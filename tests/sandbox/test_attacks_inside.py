@@ -381,7 +381,7 @@ FORGED = {
     "an extension": struct.pack("<I", 7) + b"\x92\x16\xd6\x01abc",
     "ready again": frame(Ready([])),
     "unavailable": frame(Unavailable("x")),
-    "installed again": frame(InstallDone(False, None, None)),
+    "installed again": frame(InstallDone(False, False, None, None)),
     "failed to install": frame(InstallFailed("x")),
     "periods without one": outcome(number=0) * 100,
     "a service that was not granted": frame(CallService(1, "os", "system", b"\x92\x90\x80")),
@@ -627,21 +627,21 @@ class ForgesItsInstallation(Modulator):
 def test_forged_periods(arena, period):
     """They divide times, and must not switch off what is worked out of that."""
     with pytest.raises(SandboxFailed, match="protocol"):
-        arena.guest(ForgesItsInstallation(frame(InstallDone(False, period, None))))
+        arena.guest(ForgesItsInstallation(frame(InstallDone(False, False, period, None))))
     still_works(arena)
 
 
 @pytest.mark.parametrize("key", [b"\xc1", b"\x82\xa1b\x01\xa1a\x01", b"", pickle.dumps(os.getcwd)])
 def test_forged_keys(arena, key):
     with pytest.raises(SandboxFailed, match="protocol"):
-        arena.guest(ForgesItsInstallation(frame(InstallDone(False, None, key))), wants_key=True)
+        arena.guest(ForgesItsInstallation(frame(InstallDone(False, False, None, key))), wants_key=True)
 
 
 def test_sleep_and_silence(arena):
     """All at once: each has 5 s. A forged installation gains nothing: nobody answers then."""
     other = arena.guest(Passing())
     attackers = [Attacker(attack, {}) for attack in (sleep, block_on_lock, wait_for_the_socket, say_half)]
-    forger = ForgesItsInstallation(frame(InstallDone(False, None, None)))
+    forger = ForgesItsInstallation(frame(InstallDone(False, False, None, None)))
     guests = [arena.guest(each, QUICK) for each in (*attackers, forger)]
     for guest in guests:
         guest.send([b"go"])

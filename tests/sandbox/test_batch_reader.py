@@ -45,6 +45,10 @@ class Newest(Modulator):
             self.emit(self.held.popleft())
 
 
+class Ticking(Modulator):
+    period_seconds = 60.0
+
+
 class Ordered(Modulator):
     def __init__(self):
         self.heap = []
@@ -272,3 +276,8 @@ def test_imports_of_the_producer_are_not_used_up(arena):
         self.emit(wave.__name__)
 
     assert arena.guest(Calling(import_listed), limits).work([1]) == ["wave"]
+
+
+def test_who_may_hold_something_back_says_so(arena):
+    held = {cls: arena.guest().install(cls()).holds_back for cls in (Passing, Newest, Ordered, Ticking)}
+    assert held == {Passing: False, Newest: True, Ordered: True, Ticking: True}

@@ -10,11 +10,14 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from echannel_ray.formats import plain
 from echannel_ray.sandbox import lockdown, seccomp
+from echannel_ray.sandbox.nursery import RESERVE
 from echannel_ray.sandbox.owner import SandboxFailed, SandboxUnavailable
 from tests.sandbox.arena import LIMITS, Arena, Attacker, Passing, is_alive, wait_for_the_end_of, wait_until
 
@@ -50,6 +53,91 @@ def test_a_spare_is_made_again(arena):
         pids.add(guest.pid)
         guest.sandbox.close()
     assert len(pids) == 5
+
+
+def seccomp_mode(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return next(line.split()[1] for line in file if line.startswith("Seccomp:"))
+
+
+def address_space(pid):
+    with open(f"/proc/{pid}/limits") as file:
+        return next(int(line.split()[3]) for line in file if line.startswith("Max address space"))
+
+
+def reserve(arena, limits):
+    """The spares of a warden, when all are there that it keeps, and shut in for these limits."""
+    (nursery,) = arena.warden._nurseries.values()
+    wait_until(lambda: [each.max_memory_bytes for each in nursery._spares] == [limits.max_memory_bytes] * RESERVE)
+    wait_until(lambda: all(seccomp_mode(each.pid) == "2" for each in nursery._spares))
+    return [each.pid for each in nursery._spares]
+
+
+def test_spares_are_shut_in_before_they_are_wanted():
+    arena = Arena()
+    try:
+        arena.guest(Passing())
+        ready = reserve(arena, LIMITS)
+        guests = [arena.guest(Passing()) for _ in range(RESERVE)]
+        assert [guest.pid for guest in guests] == ready
+        assert all(guest.sandbox.layers[-1] == "seccomp" and guest.work([1]) == [1] for guest in guests)
+    finally:
+        arena.close()
+
+
+def test_a_spare_with_another_limit_is_let_go():
+    larger = replace(LIMITS, max_memory_bytes=2 * LIMITS.max_memory_bytes)
+    arena = Arena()
+    try:
+        arena.guest(Passing())
+        former = reserve(arena, LIMITS)
+        guest = arena.guest(Passing(), limits=larger)
+        assert guest.pid not in former
+        assert guest.work([1]) == [1]
+        for pid in former:
+            wait_for_the_end_of(pid)
+        assert address_space(guest.pid) - address_space(arena.guests[0].pid) > LIMITS.max_memory_bytes // 2
+        reserve(arena, larger)
+    finally:
+        arena.close()
+
+
+def draw():
+    import random
+
+    import numpy
+
+    return random.random(), numpy.random.random()
+
+
+def test_sandboxes_draw_different_random_numbers(arena):
+    drawn = [arena.attack(draw) for _ in range(6)]
+    assert all(each.startswith("DONE (") for each in drawn)
+    for column in zip(*(each[len("DONE (") : -1].split(", ") for each in drawn), strict=True):
+        assert len({*column}) == 6
+
+
+def test_many_at_once_with_different_limits(arena):
+    limits = [replace(LIMITS, max_memory_bytes=(n % 3 + 1) * LIMITS.max_memory_bytes) for n in range(9)]
+    with ThreadPoolExecutor(len(limits)) as pool:
+        guests = [*pool.map(lambda each: arena.guest(Passing(), each), limits)]
+    for guest, each in zip(guests, limits, strict=True):
+        assert guest.work([1]) == [1]
+        assert address_space(guest.pid) % (1 << 40) > each.max_memory_bytes
+    sizes = {each.max_memory_bytes: address_space(guest.pid) for guest, each in zip(guests, limits, strict=True)}
+    assert len(set(sizes.values())) == 3
+
+
+def test_a_spare_that_died_is_not_taken():
+    arena = Arena()
+    try:
+        arena.guest(Passing())
+        for pid in reserve(arena, LIMITS):
+            os.kill(pid, signal.SIGKILL)
+            wait_for_the_end_of(pid)
+        assert arena.guest(Passing()).work([1]) == [1]
+    finally:
+        arena.close()
 
 
 def test_many_at_once(arena):
