@@ -5,6 +5,8 @@ Rules:
 * A call is repeated until it is answered: its caller need not know where it, or its answer, was lost. Whoever serves
   one does it once per number while it lasts, and has to bear that it comes again later.
 * A request to a manager (see `requests`) is one that is repeated on a new link only: its concentrator asks on.
+* Calls to a neighbour go by its direct link. A call goes over to another way only when no other one to the same
+  endpoint is open, so that none overtakes another; where a direct link has ended, all that is open is said again.
 * What nobody will answer any more is returned by the relay that knows it, and raises `Nobody`.
 * The thread that reads the link decodes calls and hands them to the crew, as it does with events: to serve one may
   take code of the user's.
@@ -16,6 +18,7 @@ import itertools
 import logging
 import math
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
@@ -24,6 +27,7 @@ import msgspec
 
 from echannel_ray import errors
 from echannel_ray.core import frames
+from echannel_ray.core.ways import BUSY_PACKS
 from echannel_ray.endpoint.crew import Job, Waiter
 from echannel_ray.endpoint.deadlines import deadline_of
 
@@ -114,6 +118,8 @@ class Calls:
         self._endpoint = endpoint
         self._numbers = itertools.count(1)
         self._open: dict[int, Call] = {}
+        self._used: dict[int, deque[frames.Buffer]] = {}  # by endpoint: the way of the last call to it
+        self._begun: Counter[int] = Counter()  # calls to endpoints of this node, since somebody looked
         self._served: set[Caller] = set()  # taken in and not answered yet
         self._handlers: dict[type[Message], Handler] = {}
         self._at_once: set[type[Message]] = set()
@@ -179,12 +185,24 @@ class Calls:
         call.repeat_at = time.monotonic() + call.interval_seconds
         with own.lock:
             own.check_usable()
+            self._put(call)
             self._open[call.number] = call
-            own.outgoing.put_parts(call.frame)
+            self._begun[endpoint] += node == own.node
         # The leader, if it is the leader who calls, writes before it reads again, and may have more to say until then.
         if then is None or not own.crew.leads:
             own.outgoing.write()
         return call
+
+    def _put(self, call: Call) -> None:
+        ways = self._endpoint.core.ways
+        way = ways.to(call.node, call.endpoint)
+        used = self._used.get(call.endpoint, way)
+        if used is not way and used is self._endpoint.core.out:
+            others = (each for each in self._open.values() if each.endpoint == call.endpoint and each is not call)
+            if any(others):
+                way = used
+        self._used[call.endpoint] = way
+        way.extend(call.frame)
 
     def request(self, payload: bytes) -> Call:
         """Ask a manager; under the endpoint's lock."""
@@ -212,7 +230,17 @@ class Calls:
                 if call.repeat_at < math.inf:  # the rest of the way may be away as well, for a while
                     call.interval_seconds = min(call.interval_seconds, 2 * _REPEAT_SECONDS)
                     call.repeat_at = min(call.repeat_at, time.monotonic() + call.interval_seconds)
-                self._endpoint.outgoing.put_parts(call.frame)
+                if call.endpoint:
+                    self._put(call)
+                else:
+                    self._endpoint.outgoing.put_parts(call.frame)
+
+    def direct_link_ended(self, endpoint: int) -> None:
+        """What was in a direct link is lost; under the endpoint's lock."""
+        if self._used.pop(endpoint, None) is not None:
+            for call in [*self._open.values()]:
+                if call.endpoint == endpoint:
+                    self._put(call)
 
     def tick(self, now: float) -> None:
         """Repeat what has waited for long; under the endpoint's lock."""
@@ -220,7 +248,14 @@ class Calls:
             if call.repeat_at <= now:
                 call.interval_seconds = min(2 * call.interval_seconds, call.max_interval_seconds)
                 call.repeat_at = now + call.interval_seconds
-                self._endpoint.outgoing.put_parts(call.frame)
+                self._put(call)
+        ways = self._endpoint.core.ways
+        ways.wanted.update(
+            endpoint
+            for endpoint, count in self._begun.items()
+            if count >= BUSY_PACKS and endpoint not in ways.neighbours
+        )
+        self._begun.clear()
 
     def returned(self, flags: int, body: memoryview) -> None:
         """Take in a RETURNED frame; without the endpoint's lock."""
@@ -245,6 +280,7 @@ class Calls:
 
     def endpoint_gone(self, endpoint: int) -> None:
         """End calls to a process that has died or left; under the endpoint's lock."""
+        self._used.pop(endpoint, None)
         for call in [*self._open.values()]:
             if call.endpoint == endpoint:
                 self._endpoint.crew.submit(Job(self._end, call.number, None, Nobody()))
@@ -280,6 +316,6 @@ class Calls:
         fixed = frames.RETURNED_FIXED.pack(caller.node, caller.endpoint, own.id, caller.number)
         parts = _framed(frames.RETURNED, fixed, self._encode(message))
         with own.lock:
-            own.outgoing.put_parts(parts)
+            own.core.ways.to(caller.node, caller.endpoint).extend(parts)
         if not own.crew.leads:
             own.outgoing.write()

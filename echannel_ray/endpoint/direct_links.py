@@ -172,6 +172,8 @@ class DirectLinks:
             former = [each for each in self.all if each.endpoint == link.endpoint and each is not link]
             self.all = (*(each for each in self.all if each not in former and each is not link), link)
             mine.core.ways.linked(link.endpoint, link.out, now)
+            if former:
+                mine.calls.direct_link_ended(link.endpoint)
             self.opened += 1
         for each in former:
             each.connection.close()
@@ -216,6 +218,7 @@ class DirectLinks:
             self.all = tuple(each for each in self.all if each is not link)
             self._not_before[link.endpoint] = now + _AGAIN_SECONDS
             mine.core.ways.lost(link.endpoint, now)
+            mine.calls.direct_link_ended(link.endpoint)
             mine.carry_out()
         link.connection.close()
         link.out.clear()

@@ -226,6 +226,9 @@ class LinkReader:
         endpoint = self._endpoint
         if not link.endpoint:
             return kind == frames.HELLO and endpoint.direct.greeted(link, bytes(body))
+        if kind in (frames.CALL, frames.RETURNED):
+            self._frame(kind, flags, body)
+            return True
         with endpoint.lock:
             began = time.monotonic()
             is_legal = self._core.direct_frame(link.endpoint, kind, flags, body, began)

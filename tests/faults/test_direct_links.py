@@ -96,6 +96,23 @@ def test_links_that_end_in_the_middle(scene: Scene):
     assert check_all_arrived({1: load}, [consumer], "ending")
 
 
+@pytest.mark.parametrize("disk", [False, True], ids=["in memory", "on disk"])
+def test_a_log_is_reached_by_one_too(scene: Scene, disk: bool):
+    first = scene.cluster.nodes[0]
+    name = f"log-{disk}"
+    ec.channel(name, retain=ec.Retention(disk=disk), namespace=scene.namespace)
+    consumer = scene.consumer(first, name)
+    load = scene.load(first, 1, name, **BUSY)
+    for round_number in range(10):
+        wait_until(lambda: ray.get(load.neighbours.remote()) and ray.get(consumer.neighbours.remote()))
+        for each in (load, consumer):
+            ray.get(each.end_direct_links.remote() if round_number % 2 else each.may_link_again.remote())
+    if disk:
+        kill(scene.concentrator(first).pid)
+        seconds_until_flowing({1: load}, [consumer], name)
+    assert check_all_arrived({1: load}, [consumer], name)
+
+
 def test_streams_that_go_over_from_one_way_to_the_other(scene: Scene):
     """While others consume too, what both get goes by the concentrator."""
     load, consumer = linked(scene, "joining")
