@@ -12,6 +12,7 @@ Rules that hold for each implementation (`tests/transport/test_conformance.py` r
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
 import socket
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 # Linux takes this many parts in one call (UIO_MAXIOV).
 MAX_PARTS = 1024
+# So many descriptors may be handed over at a time.
+MAX_DESCRIPTORS = 2
+_ANCILLARY_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 
 # Out of descriptors or memory, or a client that left at once: a reason to try again later, not to end the concentrator.
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED})
@@ -99,12 +103,13 @@ class PlainConnection(Connection):
 
     # The fast path of every event: a bound method of the socket and one call around it. An attribute that is the bound
     # method itself would save another 40 ns, and would block, fail and end in the socket's three ways instead of ours.
-    __slots__ = ("_recv_into", "_sendmsg", "_socket", "peer")
+    __slots__ = ("_recv_into", "_recvmsg_into", "_sendmsg", "_socket", "peer")
 
     def __init__(self, sock: socket.socket, peer: Peer) -> None:
         self.peer = peer
         self._socket: QuietSocket | None = QuietSocket.adopt(sock)
         self._recv_into = self._socket.recv_into
+        self._recvmsg_into = self._socket.recvmsg_into
         self._sendmsg = self._socket.sendmsg
 
     @override
@@ -119,6 +124,37 @@ class PlainConnection(Connection):
             return None
         except OSError:
             return 0
+
+    def recv_with(self, buffer: WriteableBuffer) -> tuple[int | None, list[int] | None]:
+        """Do as `recv_into`; and the descriptors that were handed over with these bytes, if any were (None). Those for
+        which this process has no room are not among them.
+        """
+        try:
+            received, ancillary, flags, _ = self._recvmsg_into((buffer,), _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return None, None
+        except OSError:
+            return 0, None
+        if not ancillary and not flags & socket.MSG_CTRUNC:
+            return received, None
+        descriptors = array.array("i")
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+        return received, [*descriptors]
+
+    def send_with(self, part: ReadableBuffer, descriptors: Sequence[int]) -> int:
+        """Send a part, and hand over descriptors with its first byte: how many bytes were taken, 0 if it would block.
+
+        Where that fails, nothing was sent.
+        """
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        try:
+            return self._sendmsg((part,), rights, socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise as_connection_error(error) from None
 
     @override
     def send(self, parts: Sequence[ReadableBuffer]) -> int:
@@ -153,7 +189,7 @@ class PlainConnection(Connection):
     def close(self) -> None:
         sock, self._socket = self._socket, None
         if sock is not None:
-            self._recv_into = self._sendmsg = raise_closed  # type: ignore[assignment]
+            self._recv_into = self._recvmsg_into = self._sendmsg = raise_closed  # type: ignore[assignment]
             shut_down(sock)
 
     def forget(self) -> None:
@@ -164,7 +200,7 @@ class PlainConnection(Connection):
         """
         sock, self._socket = self._socket, None
         if sock is not None:
-            self._recv_into = self._sendmsg = raise_closed  # type: ignore[assignment]
+            self._recv_into = self._recvmsg_into = self._sendmsg = raise_closed  # type: ignore[assignment]
             sock.close()
 
 

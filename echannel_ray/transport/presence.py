@@ -28,7 +28,7 @@ class FormerEndpoint(NamedTuple):
 def note_endpoint(directory: str | os.PathLike[str], endpoint_id: int, pid: int) -> None:
     """Write down in the node's directory that an endpoint has linked."""
     # A process that is gone already has no start.
-    name = f"{_PREFIX}{endpoint_id:016x}-{pid}-{_start_of(pid) or _NOBODY}"
+    name = f"{_PREFIX}{endpoint_id:016x}-{pid}-{start_of(pid) or _NOBODY}"
     Path(directory, name).touch(mode=0o600)
 
 
@@ -53,11 +53,11 @@ def former_endpoints(directory: str | os.PathLike[str]) -> list[FormerEndpoint]:
     found = []
     for path in sorted(Path(directory).glob(f"{_PREFIX}*")):
         endpoint, pid, start = path.name.removeprefix(_PREFIX).split("-")
-        found.append(FormerEndpoint(int(endpoint, 16), int(pid), _start_of(int(pid)) == int(start)))
+        found.append(FormerEndpoint(int(endpoint, 16), int(pid), start_of(int(pid)) == int(start)))
     return found
 
 
-def _start_of(pid: int) -> int | None:
+def start_of(pid: int) -> int | None:
     """When the process started, in ticks since the machine did (pids are used again); None if it has ended."""
     try:
         content = Path(f"/proc/{pid}/stat").read_bytes()

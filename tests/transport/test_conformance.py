@@ -234,7 +234,7 @@ def test_a_close_wakes_the_thread_that_sends(link):
         sending()
 
 
-@pytest.mark.parametrize("method", ["_recv_into", "_sendmsg"])
+@pytest.mark.parametrize("method", ["_recv_into", "_recvmsg_into", "_sendmsg"])
 def test_a_descriptor_is_not_used_again_while_a_call_is_under_way(method):
     left, _ = unix_link()
     descriptor = left.fileno()
