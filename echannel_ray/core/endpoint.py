@@ -409,9 +409,14 @@ class EndpointCore:
         """Something was gathered: the pack leaves now, or at the gather's `due_at`. Whether it has left."""
         gather = route.gather
         policy = stream.policy if route is stream.route else stream.policy_on(gather)
-        if not gather.see_off(policy, now, now - stream.waited_seconds):
+        is_due = gather.see_off(policy, now, now - stream.waited_seconds)
+        if not is_due and not gather.segment_bytes:
             return False
-        if stream.published_bytes + stream.window_bytes // 2 > stream.limit_bytes >= 0:
+        is_behind = stream.published_bytes + stream.window_bytes // 2 > stream.limit_bytes >= 0
+        # What is large waits for nobody, but that a few leave together where consumers have enough to do.
+        if not is_due and is_behind and gather.segment_bytes < stream.window_bytes // 2:
+            return False
+        if is_behind:
             policy.lags(now)
         self.flush(route.flow, now)
         return True

@@ -36,6 +36,8 @@ HELLO, WELCOME, REFUSED, HEARTBEAT, GOODBYE = 1, 2, 3, 4, 5
 FLOW, PACK, PROBE, ACK, UNKNOWN_FLOW, FLOW_ENDED, GONE, PATH_RESTORED = 16, 17, 18, 19, 20, 21, 22, 23
 ANSWER, CREDIT, RESULT, RESULT_WANTED, CREDIT_WANTED, CALL, RETURNED = 32, 33, 34, 35, 36, 37, 38
 REQUEST, REPLY, PUSH, PUSHED = 48, 49, 50, 51
+# By direct links alone: memory is handed over (with descriptors beside the frame), and what became of that.
+ARENA, ARENA_MAPPED, ARENA_DECLINED, ARENA_WITHDRAWN = 64, 65, 66, 67
 FIRST_ADDRESSED, LAST_ADDRESSED = ANSWER, RETURNED
 
 # Flags of a pack.
@@ -69,6 +71,8 @@ CALL_FIXED = struct.Struct("<QQQQQ")  # address, caller's node and endpoint, num
 RETURNED_FIXED = struct.Struct("<QQQQ")  # address, endpoint that was called, number; then the answer
 NUMBER = struct.Struct("<Q")
 REQUEST_ID = struct.Struct("<Q")
+ARENA_FIXED = struct.Struct("<IQ")  # arena, and how much of it and the producer's others may be held at a time
+ARENA_NUMBER = struct.Struct("<I")
 
 # The least length of each type's body: a shorter one is malformed.
 _LEAST: dict[int, int] = {
@@ -96,10 +100,14 @@ _LEAST: dict[int, int] = {
     REPLY: REQUEST_ID.size,
     PUSH: REQUEST_ID.size,
     PUSHED: REQUEST_ID.size,
+    ARENA: ARENA_FIXED.size,
+    ARENA_MAPPED: ARENA_NUMBER.size,
+    ARENA_DECLINED: ARENA_NUMBER.size,
+    ARENA_WITHDRAWN: ARENA_NUMBER.size,
 }
 _EXACT = frozenset({
     HEARTBEAT, GOODBYE, PROBE, ACK, UNKNOWN_FLOW, FLOW_ENDED, GONE, PATH_RESTORED, ANSWER, CREDIT, RESULT_WANTED,
-    CREDIT_WANTED,
+    CREDIT_WANTED, ARENA, ARENA_MAPPED, ARENA_DECLINED, ARENA_WITHDRAWN,
 })  # fmt: skip
 # By types: the lengths that a body may have. Those of an unknown type contradict each other.
 LEAST_BODY = tuple(_LEAST.get(kind, MAX_FRAME_BYTES + 1) for kind in range(256))

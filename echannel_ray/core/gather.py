@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from weakref import ref
 
 from echannel_ray.core.frames import CHUNK_BYTES, MAX_PACK_BYTES
-from echannel_ray.core.kinds import GAP, NOTICE, PLAIN, as_wire
+from echannel_ray.core.kinds import GAP, IN_SEGMENT, NOTICE, PLAIN, as_wire
 from echannel_ray.core.packing import Packing, Policy, policy_of
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class Gather:
         "mixtures",
         "parts",
         "policies",
+        "segment_bytes",
         "stream",
         "stream_of_route",
         "streams",
@@ -111,6 +112,7 @@ class Gather:
     def _reset(self) -> None:
         self.parts: tuple[Part, ...] = ()  # that are closed
         self.has_large = False  # whether there is an event that is to travel in chunks
+        self.segment_bytes = 0  # of its events, what lies in segments
         self.was_left = False  # whether a stream has gone on to another flow since; see `Sender._leave`
         self.began_at = 0.0  # when its first event came; 0 until somebody has looked
         self.due_at = 0.0  # when it must leave at the latest
@@ -206,6 +208,9 @@ class Gather:
         self.end_run()
         if self.mixture is not None:
             self._close_part()
+        if kind & IN_SEGMENT:
+            self.segment_bytes += size_bytes
+            size_bytes = len(event)  # what travels
         self.gathered_bytes += size_bytes
         is_large = size_bytes > CHUNK_BYTES
         alone = alone or kind == NOTICE

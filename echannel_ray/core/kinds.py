@@ -23,6 +23,10 @@ NOTICE: Final = 5
 RECORD: Final = 6
 BLOCK: Final = 7
 TOKEN_BYTES: Final = 8
+# With one of these kinds: the event's bytes are not in the pack, but in a segment (`core.segments`), and the pack says
+# where. Whoever takes the pack in puts them in that place, so beyond the link nobody meets this.
+IN_SEGMENT: Final = 0x80
+_IS_INNER: Final = 0x7F
 
 
 def typed(kind: int, token: int) -> int:
@@ -65,7 +69,7 @@ def kind_at(pack: Pack, run: int, entry: int) -> int:
     if not kinds:
         return PLAIN
     kind = kinds[0] if len(kinds) == 1 else kinds[entry]
-    if kind < RECORD:
+    if kind & _IS_INNER < RECORD:
         return kind
     start = run * TOKEN_BYTES
     return typed(kind, int.from_bytes(pack.tokens[start : start + TOKEN_BYTES], "little"))
@@ -73,7 +77,7 @@ def kind_at(pack: Pack, run: int, entry: int) -> int:
 
 def entries_of(kind: int, count: int) -> int:
     """How many entries a run of so many events has."""
-    return 1 if kind & 0xFF == BLOCK else count
+    return 1 if kind & _IS_INNER == BLOCK else count
 
 
 def as_wire(kinds: list[int], counts: list[int]) -> tuple[bytes, bytes]:

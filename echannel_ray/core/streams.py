@@ -216,6 +216,8 @@ class SenderStream:
         self.bytes_between_nodes = 0  # its share of those, once for each other node that they went to
         self.skipped = 0  # events that left for no other process
         self.blocks = self.records_in_blocks = 0
+        self.in_segments = 0  # events that lay in segments
+        self.not_in_segments: dict[str, int] = {}  # that were large enough for that, and went otherwise, by reasons
         self.flows: set[FlowSender] = set()  # that carry events of this stream, some perhaps not acknowledged
 
     # ---- the hot path: small events for all plain recipients, which have room ----
@@ -229,6 +231,13 @@ class SenderStream:
         self.own_mark += size_bytes
         gather.events.append(payload)
         gather.gathered_bytes += size_bytes
+        return gather
+
+    def append_lent(self, kind: int, lent: Any, size_bytes: int) -> Gather:
+        """Do as `append` for an event of this size that lies in a segment."""
+        gather = self.append(kind, lent, size_bytes)
+        gather.gathered_bytes += len(lent) - size_bytes
+        gather.segment_bytes += size_bytes
         return gather
 
     # ---- its numbers ----
@@ -295,6 +304,21 @@ class SenderStream:
     def drop_by_policy(self, count: int = 1) -> None:
         """Count events that somebody will not get, where the overflow policy has decided which."""
         self.drop(OLDEST if ON_FULL[self.overflow][CONSUMER] == DROP_LONGEST_WAITING else NEWEST, count)
+
+    def refuse_segment(self, reason: str) -> None:
+        """Count a large event, or a loan, that no segment was to be had for."""
+        self.not_in_segments[reason] = self.not_in_segments.get(reason, 0) + 1
+
+    def segment_destinations(self, node: int) -> frozenset[int] | None:
+        """Who gets its events, where all of them do so on this node and in this process's good time: only then may an
+        event lie in a segment. What a group has, a member may get that comes later.
+        """
+        route = self.route
+        if route is None or self.groups:
+            return None
+        members = route.flow.members
+        here = members.get(node)
+        return frozenset(here) if here and len(members) == 1 else None
 
     @property
     def plain_recipients(self) -> list[Recipient]:

@@ -17,7 +17,8 @@ import msgspec
 
 from echannel_ray.core.frames import Buffer
 from echannel_ray.core.gather import PackColumns
-from echannel_ray.core.kinds import BLOCK, BUFFERS, DATA, GAP, NOTICE, PICKLED, PLAIN, RECORD, TOKEN_BYTES
+from echannel_ray.core.kinds import BLOCK, BUFFERS, DATA, GAP, IN_SEGMENT, NOTICE, PICKLED, PLAIN, RECORD, TOKEN_BYTES
+from echannel_ray.core.segments import Lent
 from echannel_ray.formats.events import decode
 
 if TYPE_CHECKING:
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
 
 NOT_NEGATIVE = Annotated[int, msgspec.Meta(ge=0)]
 _POSITIVE = Annotated[int, msgspec.Meta(ge=1)]
-_ALL_KINDS: Final = bytes((PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE, RECORD, BLOCK))
-_TYPED: Final = frozenset({RECORD, BLOCK})
+_LENT: Final = tuple(kind | IN_SEGMENT for kind in (PLAIN, PICKLED, BUFFERS, RECORD, BLOCK))
+_ALL_KINDS: Final = bytes((PLAIN, PICKLED, BUFFERS, GAP, DATA, NOTICE, RECORD, BLOCK, *_LENT))
+_TYPED: Final = frozenset({RECORD, BLOCK, RECORD | IN_SEGMENT, BLOCK | IN_SEGMENT})
+_BLOCKS: Final = frozenset({BLOCK, BLOCK | IN_SEGMENT})
 _BIN_HEAD: Final = struct.Struct(">BI")
 _BYTES: Final = frozenset({bytes, memoryview})
-_MIN_SEGMENT_BYTES: Final = 4096  # below, to copy is cheaper than to have one more piece
+_MIN_PIECE_BYTES: Final = 4096  # below, to copy is cheaper than to have one more piece
 # Packs of events that are larger than this on average are not put together: they are kept, and written, in pieces.
-_IN_SEGMENTS_BYTES: Final = 8 << 10
+_IN_PIECES_BYTES: Final = 8 << 10
 
 
 class MalformedPack(ValueError):
@@ -104,13 +107,13 @@ def encode_pack(columns: PackColumns | MixedColumns, gathered_bytes: int, stamp:
         columns.control, columns.streams, columns.firsts, columns.counts, columns.marks, columns.kinds,
         columns.delivery, stamp, columns.events, columns.tokens,
     )  # fmt: skip
-    if gathered_bytes > _IN_SEGMENTS_BYTES * len(columns.events):
-        return _in_segments(parts)
+    if gathered_bytes > _IN_PIECES_BYTES * len(columns.events) or (columns.kinds and max(columns.kinds) >= IN_SEGMENT):
+        return _in_pieces(parts)
     return [_encode(parts if columns.tokens else parts[:-1])]
 
 
-def _in_segments(parts: tuple[Any, ...]) -> list[Buffer]:
-    """The body in pieces, with large events uncopied among them."""
+def _in_pieces(parts: tuple[Any, ...]) -> list[Buffer]:
+    """The body in pieces, with large events uncopied among them, and each that is lent: it is kept with its lease."""
     start, events, tokens = parts[:-2], parts[-2], parts[-1]
     if tokens:  # behind the events, as the last of ten
         whole = _encode((*start, (), tokens))
@@ -119,16 +122,16 @@ def _in_segments(parts: tuple[Any, ...]) -> list[Buffer]:
         whole = _encode((*start, ()))
         end = len(whole)
     head = whole[: end - 1] + _array_head(len(events))  # in the place of the empty array
-    segments: list[Buffer] = []
+    pieces: list[Buffer] = []
     for event in events:
-        if type(event) in _BYTES and len(event) >= _MIN_SEGMENT_BYTES:
-            segments += head + _BIN_HEAD.pack(0xC6, len(event)), event
+        if type(event) is Lent or (type(event) in _BYTES and len(event) >= _MIN_PIECE_BYTES):
+            pieces += head + _BIN_HEAD.pack(0xC6, len(event)), event
             head = b""
         else:
             head += _encode(event)
     if tokens or head:
-        segments.append(head + whole[end:])
-    return segments
+        pieces.append(head + whole[end:])
+    return pieces
 
 
 def _bin_head_bytes(count: int) -> int:
@@ -224,7 +227,7 @@ def _check_typed(body: PackBody) -> None:
         if at >= entries:
             raise MalformedPack("a pack has runs without events")
         has_token = any(body.tokens[i * TOKEN_BYTES : (i + 1) * TOKEN_BYTES])
-        step = 1 if kinds[at] == BLOCK else count
+        step = 1 if kinds[at] in _BLOCKS else count
         if has_token != (kinds[at] in _TYPED) or len(set(kinds[at : at + step])) != 1:
             raise MalformedPack("a run of a pack has events of several kinds, or a format that doesn't match them")
         at += step
