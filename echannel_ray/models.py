@@ -113,6 +113,10 @@ class ChannelStats(BaseModel):
     bytes_published: int = 0
     bytes_between_nodes: int = 0
     packs_sent: int = 0
+    events_in_segments: int = 0  # that consumers of the same node look at where they were written
+    not_in_segments: dict[str, int] = Field(
+        default_factory=dict
+    )  # large events (and loans) that went otherwise, by why
     packing_degree: dict[str, float] = Field(default_factory=dict)
     derived: dict[str, ChannelStats] = Field(default_factory=dict)
     parent: str | None = None  # of a derived channel: what it is derived from

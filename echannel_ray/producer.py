@@ -12,6 +12,7 @@ from echannel_ray.client.production import end_producer
 from echannel_ray.delivery import Delivery
 from echannel_ray.endpoint.offload import in_thread
 from echannel_ray.endpoint.ownership import OwnedByProcess
+from echannel_ray.producers.loans import LoanedCalls, PublishingCalls
 from echannel_ray.producers.publisher import Publisher
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Producer(OwnedByProcess):
 
     def __init__(self, publisher: Publisher, traced: TracedPublisher | None = None) -> None:
         self._publisher = publisher
-        self._calls = publisher if traced is None else traced
+        self._calls: PublishingCalls = publisher if traced is None else traced
         # In the place of the method of this class: another call for each event would be a third of what one costs.
         vars(self)["publish"] = self._calls.publish
 
@@ -63,6 +64,21 @@ class Producer(OwnedByProcess):
         them becomes an object, and packs are as long as is best for them, whatever the packing degree.
         """
         return self._calls.publish_many(events)
+
+    def loan(self, shape: int | tuple[int, ...], dtype: Any = float) -> Any:
+        """An array to be filled and published by this producer, where consumers on this node will look at it.
+
+        To publish it copies nothing. It is given up by that: nobody can write it any more. What is in it at first may
+        be anything. Where no shared memory can be had, nobody on this node would see it, or it has less than 64 KB, its
+        memory is this process's own.
+
+        It is copied after all where another array of the same memory is there when it is published. Of a memoryview or
+        a tensor NumPy does not tell: what was made of it so must not be written any more.
+        """
+        if not isinstance(self._calls, LoanedCalls):
+            self._calls = LoanedCalls(self._publisher, self._calls)
+            vars(self)["publish"] = self._calls.publish
+        return self._publisher.loan(shape, dtype)
 
     def deliver(self, event: Any, timeout: float | None = None) -> Delivery:
         """Publish the event at once; the result comes when every consumer's handler has returned.

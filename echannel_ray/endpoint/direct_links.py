@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from echannel_ray import errors
@@ -25,6 +25,7 @@ from echannel_ray.transport.unix import UnixListener, connect_unix, endpoint_soc
 
 if TYPE_CHECKING:
     from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
+    from echannel_ray.transport.memory_files import MemoryFile
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,15 @@ MOST_IDLE_SECONDS = 60.0
 _AGAIN_SECONDS = 2.0
 _CONNECT_SECONDS = 0.05
 _MAX_PARTS = 256
+# Of frames with descriptors, of which the rest has not come.
+_MAX_HANDED_OVER = 2
 _BUFFER_BYTES = 256 << 10
+
+
+class HandedOver(bytes):
+    """A frame beside which memory is handed over."""
+
+    files: Sequence[MemoryFile]
 
 
 class DirectLink:
@@ -54,6 +63,7 @@ class DirectLink:
         "is_used",
         "lock",
         "out",
+        "received",
     )
 
     def __init__(self, connection: PlainConnection, now: float, endpoint: int = 0) -> None:
@@ -69,6 +79,24 @@ class DirectLink:
         self.idle_since = now
         self.framer = Framer(frames.MAX_FRAME_BYTES if endpoint else MAX_GREETING_BYTES)
         self.buffer = bytearray(_BUFFER_BYTES)
+        self.received: deque[list[int]] = deque()  # descriptors that have come, and are to be taken with their frames
+
+    def receive(self, view: memoryview) -> int | None:
+        """Do as `recv_into` of the connection, and keep the descriptors that came."""
+        received, descriptors = self.connection.recv_with(view)
+        if descriptors is not None:
+            if len(self.received) >= _MAX_HANDED_OVER:
+                raise frames.MalformedFrame("descriptors come without their frames")
+            self.received.append(descriptors)
+        return received
+
+    def close(self) -> None:
+        """End it."""
+        self.connection.close()
+        self.out.clear()
+        while self.received:
+            for descriptor in self.received.popleft():
+                os.close(descriptor)
 
     def write(self) -> int:
         """Write what there is and what the socket takes, unless another thread is at it: that one takes ours too. How
@@ -93,9 +121,15 @@ class DirectLink:
         parts: list[Buffer] = []
         while out and len(parts) < _MAX_PARTS:
             try:
-                parts.append(out.popleft())
+                part = out.popleft()
             except IndexError:
                 break  # cleared meanwhile
+            if type(part) is HandedOver:  # by itself: descriptors belong to the bytes that they are sent with
+                if not parts:
+                    return self._hand_over(part)
+                out.appendleft(part)
+                break
+            parts.append(part)
         taken = self.connection.send(parts)
         self.is_used = True
         for i, part in enumerate(parts):
@@ -105,6 +139,14 @@ class DirectLink:
                 return i
             taken -= len(part)
         return len(parts)
+
+    def _hand_over(self, part: HandedOver) -> int:
+        descriptors = [file.descriptor for file in part.files]
+        taken = self.connection.send_with(part, [] if -1 in descriptors else descriptors)
+        self.is_full = taken < len(part)
+        if self.is_full:
+            self.out.appendleft(memoryview(part)[taken:] if taken else part)
+        return int(not self.is_full)
 
 
 class DirectLinks:
@@ -176,7 +218,8 @@ class DirectLinks:
                 mine.calls.direct_link_ended(link.endpoint)
             self.opened += 1
         for each in former:
-            each.connection.close()
+            each.close()
+        mine.exchange.linked(link)
         mine.incoming.links_changed()
 
     def accept(self) -> None:
@@ -220,8 +263,8 @@ class DirectLinks:
             mine.core.ways.lost(link.endpoint, now)
             mine.calls.direct_link_ended(link.endpoint)
             mine.carry_out()
-        link.connection.close()
-        link.out.clear()
+        link.close()
+        mine.exchange.path_lost(link.endpoint)
         mine.incoming.links_changed()
         mine.outgoing.write()
 
@@ -255,7 +298,7 @@ class DirectLinks:
             listener.close()
         links, self.all = self.all, ()
         for link in links:
-            link.connection.close()
+            link.close()
 
     def forget(self) -> None:
         """In the child of a fork: all of them are the parent's."""

@@ -15,7 +15,7 @@ from echannel_ray.core import frames
 from echannel_ray.core.flows import FlowReceiver
 from echannel_ray.core.frames import PACK
 from echannel_ray.core.framing import Framer
-from echannel_ray.core.kinds import RECORD
+from echannel_ray.core.kinds import IN_SEGMENT, RECORD
 from echannel_ray.core.messages import Membership, NodeDrains, StatsWanted
 from echannel_ray.core.receiver import Delivered
 from echannel_ray.formats.packs import Undecodable, decode_body
@@ -55,7 +55,8 @@ class LinkBytes:
             self.buffer = bytearray(framer.needed_bytes + _BUFFER_BYTES)
             self.view = memoryview(self.buffer)
         have = framer.begin(self.buffer) if framer.rest else 0
-        received = self.connection.recv_into(self.view[have:] if have else self.view)
+        view = self.view[have:] if have else self.view
+        received = self.connection.recv_into(view) if self.direct is None else self.direct.receive(view)
         return have + received if received else received
 
 
@@ -226,6 +227,9 @@ class LinkReader:
         endpoint = self._endpoint
         if not link.endpoint:
             return kind == frames.HELLO and endpoint.direct.greeted(link, bytes(body))
+        if kind >= frames.ARENA:
+            endpoint.exchange.frame(link, kind, body)
+            return True
         if kind in (frames.CALL, frames.RETURNED):
             self._frame(kind, flags, body)
             return True
@@ -266,6 +270,9 @@ class LinkReader:
                     self._mixed_pack(flow, received_before, data)
                 return
             pack = decode_body(data)
+            size_bytes = len(data)
+            if pack.kinds and max(pack.kinds) >= IN_SEGMENT:
+                size_bytes += self._endpoint.exchange.borrowed.open(flow.endpoint, pack)
             pack.events = self._decode_events(pack)
             endpoint = self._endpoint
             if pack.kinds and not PECULIAR.isdisjoint(map(type, pack.events)):
@@ -273,7 +280,7 @@ class LinkReader:
             with endpoint.lock:
                 if flow.received != received_before:
                     return  # decoding gave way to another thread, which has read on
-                self._offer(core.pack_received(flow, pack, len(data)))
+                self._offer(core.pack_received(flow, pack, size_bytes))
         except Exception as error:  # whatever is wrong with it concerns this sender alone, not who reads
             self.malformed += 1
             logger.error("a pack from endpoint %016x is malformed and was skipped: %r", flow.endpoint, error)

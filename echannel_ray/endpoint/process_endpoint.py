@@ -52,6 +52,7 @@ from echannel_ray.endpoint.link_reader import LinkReader
 from echannel_ray.endpoint.link_writer import LinkWriter
 from echannel_ray.endpoint.metrics_reporter import MetricsReporter
 from echannel_ray.endpoint.requests import Requests
+from echannel_ray.endpoint.segment_exchange import SegmentExchange
 from echannel_ray.endpoint.timers import Timers
 from echannel_ray.formats.packs import encode_pack
 from echannel_ray.formats.sealed_events import ORDINARY, Decoding
@@ -96,6 +97,7 @@ class ProcessEndpoint(CrewLink):
         self.write_lock = threading.Lock()
         self.core = EndpointCore(node, self.id, encode_pack, clock_offset_seconds=time.time() - time.monotonic())
         self.direct = DirectLinks(self)
+        self.exchange = SegmentExchange(self)
         self.outgoing = LinkWriter(self)
         self.incoming = LinkReader(self)
         self.requests = Requests(self)
@@ -165,6 +167,7 @@ class ProcessEndpoint(CrewLink):
         self._end_modulators()
         self.crew.close()
         self.direct.close()
+        self.exchange.close()
         if self.connection is not None:
             self.connection.close()
 
@@ -200,6 +203,7 @@ class ProcessEndpoint(CrewLink):
         for publisher in self.publishers.values():
             publisher.forget()
         self.direct.forget()
+        self.exchange.forget()
         connection, self.connection = self.connection, None
         if isinstance(connection, PlainConnection):
             connection.forget()
@@ -346,6 +350,7 @@ class ProcessEndpoint(CrewLink):
                 self.calls.tick(now)
         self.outgoing.write()
         self.direct.tick(now)
+        self.exchange.tick(now)
         busy |= self.metrics_reporter.tick(now)
         self.sharing.tick()
         busy |= self._advance_fed() | self.timers.tick(now)
@@ -501,6 +506,7 @@ class ProcessEndpoint(CrewLink):
 
     def _endpoint_gone(self, instruction: EndpointGone) -> None:
         self.calls.endpoint_gone(instruction.endpoint)
+        self.exchange.endpoint_gone(instruction.endpoint)
         self.room.notify_all()
 
     def _path_restored(self, instruction: PathRestored) -> None:

@@ -29,6 +29,9 @@ Data = bytes | memoryview
 
 # Of a block: packs of this size keep all processes on the way busy, and a window holds many.
 BLOCK_BYTES = 240 << 10
+# Of one in a segment: what it costs besides its copy is the same for any size. A little less than a power of two, since
+# the arena's head takes some of it; and a window holds two.
+SEGMENT_BLOCK_BYTES = (4 << 20) - (64 << 10)
 
 
 def open_more(
@@ -117,6 +120,10 @@ class RecordEncoder:
                 self._foreign.add(event.dtype)
         return encode(event)
 
+    def record_kind(self, event: Any) -> int | None:
+        """The kind of a record that is an array of no dimensions, or an element of one; None of all else."""
+        return typed(RECORD, self._token_of_array(event.dtype)) if _is_array_record(event) else None
+
     def _unusual(self, event: Any) -> Encoded:
         if type(event) is self._array_class:
             known = self._array_records.get(event.dtype)
@@ -196,18 +203,28 @@ class RecordEncoder:
         """A block that nobody can change: a copy, where somebody could."""
         return block if type(block) is bytes or is_frozen(memoryview(block)) else bytes(block)
 
+    @staticmethod
+    def parts(kind: int, block: Data, count: int) -> list[tuple[Data, int]]:
+        """A block as shorter ones, with how many records each has; as it is, where they have no layout."""
+        if _known(token_of(kind)).encoding != schema.LAYOUT:
+            return [(block, count)]
+        size = len(block) // count
+        step = max(1, BLOCK_BYTES // size) * size
+        pieces = [block[at : at + step] for at in range(0, len(block), step)]
+        return [(piece, len(piece) // size) for piece in pieces]
+
     def each(self, kind: int, block: Any, count: int) -> Iterator[Encoded]:
         """The records of a block, one by one."""
         for payload_kind, payload in split(kind, block, count):
             yield payload_kind, payload, len(payload) + OVERHEAD_BYTES
 
-    def blocks(self, events: Any) -> Iterator[tuple[int, Data, int]] | None:
-        """A structured array or record batch as (kind, bytes, count), in pieces that fit into packs; None where it is
+    def blocks(self, events: Any, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, Data, int]] | None:
+        """A structured array or record batch as (kind, bytes, count), in pieces of this length; None where it is
         neither, and has to be published event by event. Only `bytes` are ours: all else is for the moment.
         """
         blocks = None
         if getattr(getattr(events, "dtype", None), "names", None):
-            blocks = self._array_blocks(events)
+            blocks = self._array_blocks(events, block_bytes)
         elif hasattr(events, "to_pylist") and hasattr(events, "schema"):
             blocks = self._batch_blocks(events)
         elif hasattr(events, "to_records"):
@@ -223,11 +240,11 @@ class RecordEncoder:
                 validate(row)
             yield kind, data, count
 
-    def _array_blocks(self, array: Any) -> Iterator[tuple[int, Data, int]]:
+    def _array_blocks(self, array: Any, block_bytes: int) -> Iterator[tuple[int, Data, int]]:
         kind = typed(BLOCK, self._token_of_array(array.dtype))
         size = array.dtype.itemsize
         block = block_of(array)
-        step = max(1, BLOCK_BYTES // size) * size
+        step = max(1, block_bytes // size) * size
         for at in range(0, len(block), step):
             piece = block[at : at + step]
             yield kind, piece, len(piece) // size

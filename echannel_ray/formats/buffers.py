@@ -17,23 +17,30 @@ _PADDING: Final = bytes(_ALIGNMENT)
 _HEAD: Final = struct.Struct("<QQ")
 
 
-def lay_out(data: bytes, views: list[memoryview]) -> list[bytes | memoryview]:
-    """The payload in segments: memory that nobody can change is used where it is, all other is copied now."""
+def pieces_of(data: bytes, views: list[memoryview]) -> list[bytes | memoryview]:
+    """The payload in pieces, of which the caller's own memory is some."""
     lengths = [view.nbytes for view in views]
     header = struct.pack(f"<{2 + len(views)}Q", len(views), len(data), *lengths)
-    frozen = [is_frozen(view) for view in views]
-    segments: list[bytes | memoryview] = [header, data]
+    pieces: list[bytes | memoryview] = [header, data]
     end = len(header) + len(data)
-    # Without frozen buffers one join makes the only copy, straight into a contiguous payload.
-    copy_each = any(frozen)
-    for view, length, keep in zip(views, lengths, frozen, strict=True):
+    for view, length in zip(views, lengths, strict=True):
         if end % _ALIGNMENT:
             padding = -end % _ALIGNMENT
-            segments.append(_PADDING[:padding])
+            pieces.append(_PADDING[:padding])
             end += padding
-        segments.append(bytes(view) if copy_each and not keep else view)
+        pieces.append(view)
         end += length
-    return segments if copy_each else [b"".join(segments)]
+    return pieces
+
+
+def kept(pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    """The pieces for good: memory that nobody can change is used where it is, all other is copied now."""
+    frozen = [is_frozen(piece) for piece in pieces if type(piece) is memoryview]
+    # Without frozen buffers one join makes the only copy, straight into a contiguous payload.
+    if not any(frozen):
+        return [b"".join(pieces)]
+    keep = iter(frozen)
+    return [bytes(piece) if type(piece) is memoryview and not next(keep) else piece for piece in pieces]
 
 
 def split(payload: bytes | memoryview) -> tuple[memoryview, list[memoryview]]:

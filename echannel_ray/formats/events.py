@@ -54,6 +54,12 @@ _SCALAR_BYTES: Final = 9
 _SCALAR_SIZE: Final = _SCALAR_BYTES + OVERHEAD_BYTES
 _WITH_LENGTHS: Final = frozenset({bytes, str})
 
+# What makes of the pieces of an event, which are the caller's own memory, a payload that nobody can change.
+Keep = Callable[["list[bytes | memoryview]"], Any]
+
+# Those of NumPy's classes of which a large one has come: their buffers are collected at once, not after a first try.
+_buffered: Final[set[type]] = set()
+
 _dumps = pickle.dumps
 _loads = pickle.loads
 
@@ -71,11 +77,12 @@ class _LargeBuffer(Exception):
     """Tells `encode` from inside the pickler that this event has a buffer worth sending out of band."""
 
 
-def encode(event: object) -> tuple[int, Any, int]:
+def encode(event: object, keep: Keep = buffers.kept) -> tuple[int, Any, int]:
     """The event as (kind, payload, size to account for); `NotSerialisable` where that is impossible.
 
     The payload is the event itself (`PLAIN`), bytes (`PICKLED`), or a list of bytes and memoryviews which joined are
-    the payload (`BUFFERS`). Nothing of it changes when the caller changes the event afterwards.
+    the payload (`BUFFERS`), which `keep` has made of pieces of the event itself. Nothing of it changes when the caller
+    changes the event afterwards.
     """
     kind = type(event)
     if kind is bytes:
@@ -84,15 +91,19 @@ def encode(event: object) -> tuple[int, Any, int]:
         size = _scalar_size(event)
         if size:
             return PLAIN, event, size
+    if kind in _buffered:
+        return _encode_buffers(event, keep)
     try:
         # A callback that is the same for all events costs 110 ns; a list for each, to collect its buffers in, 165.
         data = _dumps(event, 5, buffer_callback=_in_band_if_small)
     except _LargeBuffer:
-        return _encode_buffers(event)
+        if kind.__module__ == "numpy":  # other classes may come and go
+            _buffered.add(kind)
+        return _encode_buffers(event, keep)
     except Exception as error:
-        return _encode_by_value(event, error)
+        return _encode_by_value(event, error, keep)
     if _GLOBAL in data and _needs_by_value(data):
-        return _encode_by_value(event, None)
+        return _encode_by_value(event, None, keep)
     return PICKLED, data, len(data) + OVERHEAD_BYTES
 
 
@@ -179,19 +190,19 @@ def _in_band_if_small(buffer: pickle.PickleBuffer) -> bool:
     raise _LargeBuffer  # a new one each time: one that is raised again keeps the frames of all earlier times alive
 
 
-def _encode_buffers(event: object) -> tuple[int, Any, int]:
+def _encode_buffers(event: object, keep: Keep) -> tuple[int, Any, int]:
     """The event as bytes, by a second pass that takes large buffers out of the pickle."""
     views: list[memoryview] = []
     try:
         data = _dumps(event, 5, buffer_callback=_collector(views))
     except Exception as error:
-        return _encode_by_value(event, error)
+        return _encode_by_value(event, error, keep)
     if _needs_by_value(data):
-        return _encode_by_value(event, None)
-    return _lay_out(data, views)
+        return _encode_by_value(event, None, keep)
+    return _lay_out(data, views, keep)
 
 
-def _encode_by_value(event: object, error: Exception | None) -> tuple[int, Any, int]:
+def _encode_by_value(event: object, error: Exception | None, keep: Keep) -> tuple[int, Any, int]:
     """The slow way, for what the C pickler refused (`error`) or may have pickled wrongly."""
     if isinstance(error, RecursionError):
         raise refusal(event, error) from error
@@ -200,7 +211,7 @@ def _encode_by_value(event: object, error: Exception | None) -> tuple[int, Any, 
         data = by_value.dumps(event, _collector(views))
     except Exception as second:
         raise refusal(event, second) from second
-    return _lay_out(data, views)
+    return _lay_out(data, views, keep)
 
 
 def _needs_by_value(data: bytes) -> bool:
@@ -235,8 +246,8 @@ def _collector(views: list[memoryview]) -> Callable[[pickle.PickleBuffer], bool]
     return in_band
 
 
-def _lay_out(data: bytes, views: list[memoryview]) -> tuple[int, Any, int]:
+def _lay_out(data: bytes, views: list[memoryview], keep: Keep) -> tuple[int, Any, int]:
     if not views:
         return PICKLED, data, len(data) + OVERHEAD_BYTES
-    segments = buffers.lay_out(data, views)
-    return BUFFERS, segments, sum(map(len, segments)) + OVERHEAD_BYTES
+    pieces = keep(buffers.pieces_of(data, views))
+    return BUFFERS, pieces, sum(map(len, pieces)) + OVERHEAD_BYTES

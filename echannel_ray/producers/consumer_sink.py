@@ -5,23 +5,28 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from echannel_ray.core.gather import MAX_MIXED_BYTES
-from echannel_ray.core.kinds import PICKLED, PLAIN, RECORD, wire_kind
+from echannel_ray.core.kinds import BUFFERS, IN_SEGMENT, PICKLED, PLAIN, RECORD, wire_kind
 from echannel_ray.core.messages import Membership
+from echannel_ray.core.segments import MIN_COPIED_BYTES, MIN_SEGMENT_BYTES, Placed
 from echannel_ray.core.windows import Blocker, holds_up, refuses
 from echannel_ray.derived.branch import Chunk
 from echannel_ray.derived.branches import Branches
 from echannel_ray.derived.grants import Grants, Info
 from echannel_ray.endpoint.crew import EARLY_SECONDS, MANY_ARMED, TICK_SECONDS
+from echannel_ray.endpoint.record_codec import BLOCK_BYTES, SEGMENT_BLOCK_BYTES
+from echannel_ray.formats.buffers import kept
 from echannel_ray.formats.events import (
     MAX_INT,
     MIN_INT,
     OVERHEAD_BYTES,
     SIMPLE_WRITERS,
+    encode,
     size_of,
 )
 from echannel_ray.modulation.admission import Admission
@@ -71,7 +76,9 @@ class ConsumerSink(Sink):
     ) -> None:
         super().__init__(publisher)
         self.hosts_modulators = True  # which are made ready before a membership takes effect
-        self.admission = admission or Admission()
+        self.admission: Admission = admission or Admission()
+        if self.records is None:
+            self.encode = partial(encode, keep=self._placed_or_kept)
         self.outlet: Outlet = Outlet(self.endpoint, self.stream, publisher.name, self.encode)
         self.branches: Branches = Branches(self)
         self.has_branches = False  # what `branches` would say, without the call: each event asks
@@ -177,6 +184,8 @@ class ConsumerSink(Sink):
         stream = self.stream
         endpoint = self.endpoint
         has_left = taken = False
+        if size >= MIN_COPIED_BYTES:
+            kind, payload, size = self.placed((kind, payload, size))
         with self.lock:
             mixed = self._mixed
             if mixed is not None and not self._may_mix(kind, payload, size):
@@ -190,8 +199,15 @@ class ConsumerSink(Sink):
             if mixed is not None:
                 has_left = mixed.take(self._lane, payload)
                 gather = mixed.mixture.gather
-            elif taken or published > stream.limit_bytes or size > SMALL_BYTES or self.has_branches:
+            elif taken or published > stream.limit_bytes or self.has_branches:
                 gather = None
+            elif size > SMALL_BYTES:
+                gather = None
+                if isinstance(payload, Placed):
+                    kind, payload = self.outlet.lent(kind, payload)
+                    if kind & IN_SEGMENT:
+                        gather = stream.append_lent(kind, payload, size)
+                        has_left = endpoint.outgoing.see_off(stream, stream.route)  # type: ignore[arg-type]
             else:
                 gather = stream.append(kind, payload, size)
                 has_left = endpoint.outgoing.see_off(stream, stream.route)  # type: ignore[arg-type]
@@ -435,6 +451,65 @@ class ConsumerSink(Sink):
             route.gather.leave_by(now + self.stream.packing.interval_seconds - TICK_SECONDS)
 
     # ---- the long way ----
+
+    @override
+    def segment_destinations(self) -> frozenset[int] | None:
+        # Modulators get bytes.
+        if self.has_branches or not self.endpoint.exchange.may_share:
+            return None
+        return self.stream.segment_destinations(self.endpoint.node)
+
+    @override
+    def placed(self, encoded: Encoded) -> Encoded:
+        kind, payload, size = encoded
+        # Consumers of this process read records of bytes.
+        if type(payload) is not bytes or (self.records is not None and self.outlet.local):
+            return encoded
+        placed = self._place([payload])
+        return encoded if placed is None else (kind, placed, size)
+
+    def _place(self, pieces: list[Any]) -> Placed | None:
+        size = sum(map(len, pieces))
+        destinations = self.segment_destinations() if size >= MIN_SEGMENT_BYTES else None
+        if destinations is None:
+            return None
+        return self.endpoint.exchange.store.place(pieces, size, destinations, self.stream.refuse_segment)
+
+    def _placed_or_kept(self, pieces: list[Any]) -> list[Any]:
+        placed = self._place(pieces)
+        return kept(pieces) if placed is None else placed
+
+    @override
+    def placed_block(self, data: Any) -> Any:
+        if isinstance(data, Placed):
+            return data if self.segment_destinations() is not None else data[0]
+        return data if self.outlet.local else self._place([data]) or data
+
+    @property
+    @override
+    def block_bytes(self) -> int:
+        if self.segment_destinations() is None or self.outlet.local:
+            return BLOCK_BYTES
+        return min(SEGMENT_BLOCK_BYTES, max(BLOCK_BYTES, self.stream.window_bytes // 2))
+
+    @override
+    def expect_loans(self) -> None:
+        self.encode = self._encoded_event
+
+    def _encoded_event(self, event: Any) -> Encoded:
+        """What the event is as bytes; those of a loaned array are where they have to be."""
+        loans = self.publisher.loans
+        if loans is not None and not self.has_branches:
+            if self.records is None:
+                placed = loans.placed_event(event)
+                if placed is not None:
+                    return BUFFERS, placed, placed.size_bytes + OVERHEAD_BYTES
+            else:
+                placed = loans.placed(event)
+                kind = self.records.record_kind(event) if placed is not None and not self.outlet.local else None
+                if placed is not None and kind is not None:
+                    return kind, placed, placed.size_bytes + OVERHEAD_BYTES
+        return encode(event, self._placed_or_kept) if self.records is None else self.records.encode(event)
 
     @override
     def needs_bytes(self, event: Any) -> bool:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
 from echannel_ray.core.frames import CHUNK_BYTES
-from echannel_ray.core.kinds import BUFFERS, NOTICE, PICKLED
+from echannel_ray.core.kinds import BUFFERS, IN_SEGMENT, NOTICE, PICKLED
 from echannel_ray.core.lags import lag_of_groups
 from echannel_ray.core.large_events import Large
 from echannel_ray.core.messages import Consumer
+from echannel_ray.core.segments import Placed
 from echannel_ray.core.streams import SenderStream
 from echannel_ray.core.windows import Blocker, blockers
 from echannel_ray.formats.events import OVERHEAD_BYTES
@@ -94,19 +95,23 @@ class Outlet:
 
     # ---- blocks of records ----
 
-    def send_block(self, kind: int, block: bytes | memoryview, count: int, size_bytes: int) -> None:
+    def send_block(self, kind: int, block: bytes | memoryview | Placed, count: int, size_bytes: int) -> None:
         """Many records at once, which leave at once. No group and no laggard may be among the consumers."""
         stream = self.stream
         if stream.closed or stream.deleted:
             return
         if stream.recipients:
             began = time.monotonic()
-            first = self.core.publish_block(stream, kind, block, count, size_bytes, began)
+            if isinstance(block, Placed):
+                outer, lent = self.lent(kind, block, count)
+                first = self.core.publish_block(stream, outer, lent, count, size_bytes, began)
+            else:
+                first = self.core.publish_block(stream, kind, block, count, size_bytes, began)
             self.endpoint.outgoing.sent(began)
         else:
             first = self.core.skip(stream, count)
         if self.local:
-            hand_over_block(self, kind, block, count, first)
+            hand_over_block(self, kind, block[0] if isinstance(block, Placed) else block, count, first)
         stream.refresh_limit()
 
     # ---- any event ----
@@ -170,12 +175,28 @@ class Outlet:
                 "where both sides can read it and publish where that is",
                 size=size,
             )
-        if size - OVERHEAD_BYTES > CHUNK_BYTES:
+        if isinstance(payload, Placed):
+            kind, payload = self.lent(kind, payload)
+        if kind & IN_SEGMENT:
+            pass
+        elif size - OVERHEAD_BYTES > CHUNK_BYTES:
             payload = Large(self.stream, *_as_segments(kind, payload))
             kind = payload.kind
         elif kind == BUFFERS:
             payload = joined(payload)
         return kind, payload, size
+
+    def lends(self, placed: Placed) -> bool:
+        """Whether all consumers in other processes see what lies there."""
+        destinations = self.stream.segment_destinations(self.endpoint.node)
+        return destinations is not None and placed.is_seen_by(destinations)
+
+    def lent(self, kind: int, placed: Placed, count: int = 1) -> tuple[int, Any]:
+        """What lies in a segment as it travels: where it is, or its bytes if somebody can't see it there."""
+        if not self.lends(placed):
+            return kind, placed if kind == BUFFERS else bytes(placed[0])
+        self.stream.in_segments += count
+        return kind | IN_SEGMENT, placed.lent()
 
     def _expect(self, delivery: PendingDelivery, sequence: int, accepted: int) -> None:
         endpoint = self.endpoint
@@ -241,6 +262,8 @@ class Outlet:
             "packs_sent": stream.packs,
             "bytes_between_nodes": stream.bytes_between_nodes,
             "bytes_published": stream.published_bytes - OVERHEAD_BYTES * overheads,
+            "events_in_segments": stream.in_segments,
+            "not_in_segments": dict(stream.not_in_segments),
         }
 
     def gauges(self) -> dict[str, int]:

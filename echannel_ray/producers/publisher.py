@@ -10,6 +10,7 @@ from echannel_ray import errors
 from echannel_ray.core.lags import ends_of, stream_name
 from echannel_ray.core.messages import Membership, OpenedLog, UnregisterProducer
 from echannel_ray.core.packing import Packing
+from echannel_ray.core.segments import MIN_COPIED_BYTES
 from echannel_ray.core.streams import NEVER
 from echannel_ray.core.windows import Blocker
 from echannel_ray.endpoint.deadlines import deadline_of
@@ -23,6 +24,7 @@ from echannel_ray.producers.sink import Sink
 if TYPE_CHECKING:
     from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
     from echannel_ray.endpoint.record_codec import RecordEncoder
+    from echannel_ray.endpoint.segment_store import SegmentStore
 
 
 class Origin:
@@ -78,6 +80,7 @@ class Publisher:
         self.name = stream_name(endpoint.id, self.stream.number)
         self.sink = sink(self)
         self.room = Room(self)
+        self.loans: SegmentStore | None = None  # once it has loaned an array
         # The sink's own, not called by ours: another call for each event would be a third of what one costs.
         self.publish = self.sink.publish
         self.deliver = self.sink.deliver
@@ -102,10 +105,15 @@ class Publisher:
         are one behind the other in memory travel in blocks.
         """
         complete = True
-        blocks = self.records.blocks(events) if self.records is not None else None
+        blocks = self.records.blocks(events, self.sink.block_bytes) if self.records is not None else None
         if blocks is not None:
-            for block in blocks:
-                complete &= self.sink.publish_block(*block)
+            is_shared = self.loans is not None and self.sink.segment_destinations() is not None
+            loaned = self.loans.placed(events) if self.loans is not None and is_shared else None
+            at = 0
+            for kind, data, count in blocks:
+                block = data if loaned is None else loaned.part(at, len(data))
+                at += len(data)
+                complete &= self.sink.publish_block(kind, block, count)
             return complete
         publish = self.publish
         rows = getattr(events, "to_pylist", None)
@@ -118,25 +126,26 @@ class Publisher:
     ) -> Any:
         """Publish, by the long way: as soon as there is room."""
         deadline = deadline_of(timeout)
-        if encoded is None:
-            encoded = self._encode_if_needed(event)
+        encoded = self._ready(event, encoded)
         while True:
             outcome, size = self.sink.attempt(event, encoded, deliver)
             if outcome is not None:
                 return outcome
             self.room.wait(size, deadline, timeout)
 
-    def _encode_if_needed(self, event: Any) -> Encoded | None:
-        if self.sink.needs_bytes(event):
-            return self.encode(event)
-        if self.records is not None:
-            self.records.ready(event)
-        return None
+    def _ready(self, event: Any, encoded: Encoded | None = None) -> Encoded | None:
+        """What somebody gets of the event as bytes, if anybody does."""
+        if encoded is None:
+            if self.sink.needs_bytes(event):
+                encoded = self.sink.encode(event)
+            elif self.records is not None:
+                self.records.ready(event)
+        return encoded if encoded is None or encoded[2] < MIN_COPIED_BYTES else self.sink.placed(encoded)
 
     async def apublish(self, event: Any, timeout: float | None = None) -> bool:
         """As `publish`, without holding up the event loop. An event is not published by a call that was cancelled."""
         deadline = deadline_of(timeout)
-        encoded = self._encode_if_needed(event)
+        encoded = self._ready(event)
         while True:
             outcome, size = self.sink.attempt(event, encoded, False)
             if outcome is not None:
@@ -147,7 +156,7 @@ class Publisher:
         """Deliver, by the long way. In a coroutine the delivery waits for room, and the event loop goes on."""
         if not is_in_coroutine():
             return self.publish_encoded(event, timeout, encoded, deliver=True)  # type: ignore[no-any-return]
-        encoded = encoded or self._encode_if_needed(event)
+        encoded = self._ready(event, encoded)
         delivery, size = self.sink.attempt(event, encoded, True)
         return delivery or self._deliver_later(event, encoded, size, timeout)
 
@@ -172,6 +181,27 @@ class Publisher:
 
         waiting.task = asyncio.get_running_loop().create_task(admit(size))
         return waiting
+
+    def loan(self, shape: Any, dtype: Any) -> Any:
+        """An array to be written and published, in a segment if one can be had that those who would get it now see."""
+        import numpy as np
+
+        with self.endpoint.lock:
+            self.check_accepting()
+        if self.loans is None:
+            self.loans = self.endpoint.exchange.store
+            self.sink.expect_loans()
+        dtype = np.dtype(dtype)
+        if dtype.hasobject:
+            raise TypeError(f"an array of {dtype} refers to objects of this process: publish it as it is")
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        destinations = self.sink.segment_destinations()
+        return self.loans.loan(shape, dtype, destinations, self.stream.refuse_segment)
+
+    def give_up(self, event: Any) -> None:
+        """An event is about to be published: if it was loaned, nobody writes it any more."""
+        if self.loans is not None:
+            self.loans.give_up(event, self.stream.refuse_segment)
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until all published so far has been received by every consumer's process (by groups: handled; where a

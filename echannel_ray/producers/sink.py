@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
+
+from echannel_ray.endpoint.record_codec import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from echannel_ray.core.messages import Membership
@@ -26,7 +28,7 @@ class Sink:
         self.endpoint = publisher.endpoint
         self.stream = publisher.stream
         self.records = publisher.records
-        self.encode = publisher.encode
+        self.encode: Callable[[Any], Encoded] = publisher.encode
         self.lock = publisher.endpoint.lock
 
     # ---- publishing; without the endpoint's lock ----
@@ -46,6 +48,26 @@ class Sink:
     def publish_block(self, kind: int, data: Any, count: int) -> bool:
         """Publish records that are one behind the other in memory; waits while there is no room."""
         raise NotImplementedError
+
+    def placed(self, encoded: Encoded) -> Encoded:
+        """The same event in a segment, if it is large and can be there."""
+        return encoded
+
+    def placed_block(self, data: Any) -> Any:
+        """The bytes of a block likewise."""
+        return data
+
+    def expect_loans(self) -> None:
+        """Arrays were loaned: from now on look for them among the events."""
+
+    @property
+    def block_bytes(self) -> int:
+        """How long blocks of records should be."""
+        return BLOCK_BYTES
+
+    def segment_destinations(self) -> frozenset[int] | None:
+        """Who would look at an event in a segment; None where it would go otherwise."""
+        return None
 
     def needs_bytes(self, event: Any) -> bool:
         """Whether somebody gets the event as bytes."""

@@ -32,9 +32,20 @@ class Varied:
 
 
 DTYPE = np.dtype([("number", "<i8"), ("weight", "<f8")])
+WIDE = np.dtype([("number", "<i8"), ("weight", "<f8"), ("values", "<f8", (500,))])  # in bulk, they go by segments
+ARRAY_LENGTH = 20_000  # which is large
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string()), ("sizes", pa.list_(pa.int32()))])
-TYPES: dict[str, Any] = {"untyped": None, "class": Fixed, "texts": Varied, "dtype": DTYPE, "schema": SCHEMA}
-FIXED = ("class", "dtype")
+TYPES: dict[str, Any] = {
+    "untyped": None,
+    "arrays": None,
+    "class": Fixed,
+    "texts": Varied,
+    "dtype": DTYPE,
+    "wide": WIDE,
+    "schema": SCHEMA,
+}
+UNTYPED = ("untyped", "arrays")
+FIXED = ("class", "dtype", "wide")
 DEGREES: list[Any] = [1, 64, "adaptive"]
 
 
@@ -49,6 +60,12 @@ class Case:
     batches: str | None
     behind: str  # what is between: "", "ecode" or "fifo"
     degree: Any
+    is_loaned: bool
+
+    @property
+    def total(self) -> int:
+        """How many events there are."""
+        return TOTAL // 10 if self.type_name == "arrays" else TOTAL
 
 
 def case_of(seed: int) -> Case:
@@ -57,11 +74,13 @@ def case_of(seed: int) -> Case:
     type_name = chance.choice([*TYPES])
     published = ["singles", "list"]
     batches: list[str | None] = [None]
-    if type_name != "untyped":
+    if type_name not in UNTYPED:
         published += ["columns", "columns", "mixed"]
         batches += ["arrow", *(["numpy"] if type_name in FIXED else [])]
     # Classes of this module can't be imported in a sandbox.
-    behind = {"untyped": ["fifo"], "class": ["ecode"], "texts": ["ecode"]}.get(type_name, ["ecode", "fifo"])
+    behind = {"untyped": ["fifo"], "arrays": ["fifo"], "class": ["ecode"], "texts": ["ecode"]}.get(
+        type_name, ["ecode", "fifo"]
+    )
     places = ["here", "near", "far"]
     is_group = chance.random() < 0.5
     return Case(
@@ -74,15 +93,18 @@ def case_of(seed: int) -> Case:
         chance.choice(batches),
         chance.choice(["", "", *behind]),
         chance.choice(DEGREES),
+        type_name in ("arrays", "wide") and chance.random() < 0.5,
     )
 
 
 def columns_of(type_name: str, numbers: range) -> Any:
     """Events in one piece: an array of what has a fixed size, else a record batch."""
     if type_name in FIXED:
-        made = np.zeros(len(numbers), DTYPE)
+        made = np.zeros(len(numbers), WIDE if type_name == "wide" else DTYPE)
         made["number"] = numbers
         made["weight"] = made["number"] / 2
+        if type_name == "wide":
+            made["values"] = made["number"][:, np.newaxis]
         return made
     rows = [{"number": n, "text": f"Nº {n}", "sizes": [n] * (n % 3)} for n in numbers]
     return pa.RecordBatch.from_pylist(rows, SCHEMA)
@@ -92,6 +114,10 @@ def events_of(type_name: str, numbers: range) -> list[Any]:
     """Events one by one, as programs have them."""
     if type_name == "untyped":
         return [*numbers]
+    if type_name == "arrays":
+        return [np.full(ARRAY_LENGTH, n) for n in numbers]
+    if type_name == "wide":
+        return [*columns_of(type_name, numbers)]
     if type_name in FIXED:
         return [Fixed(n, n / 2) if type_name == "class" else {"number": n, "weight": n / 2} for n in numbers]
     rows = [(n, f"Nº {n}", [n] * (n % 3)) for n in numbers]
@@ -106,27 +132,41 @@ def publish(party: Any, channel: ec.EventChannel, case: Case, numbers: range) ->
         for at, way in enumerate(ways):
             part = numbers[at * third : (at + 1) * third]
             if way == "columns":
-                producer.publish_many(columns_of(case.type_name, part))
+                columns = columns_of(case.type_name, part)
+                producer.publish_many(loan_of(producer, columns) if case.is_loaned else columns)
             elif way == "list":
                 producer.publish_many(events_of(case.type_name, part))
             else:
                 for event in events_of(case.type_name, part):
-                    producer.publish(event)
+                    producer.publish(loan_of(producer, event) if case.is_loaned else event)
         producer.drain(SOON)
+
+
+def loan_of(producer: ec.Producer, array: Any) -> Any:
+    """The same on loan."""
+    loaned = producer.loan(array.shape, array.dtype)
+    loaned[...] = array
+    return loaned
 
 
 def numbers_of(item: Any) -> list[int]:
     """The numbers of an event or a batch, whose other fields have to be those of them."""
     if isinstance(item, int):
         return [item]
+    if isinstance(item, np.ndarray) and item.dtype.names is None:
+        assert item.shape == (ARRAY_LENGTH,)
+        assert (item == item[0]).all()
+        return [int(item[0])]
     if isinstance(item, pa.RecordBatch):
         rows = item.to_pylist()
     elif isinstance(item, np.ndarray | np.void):
-        rows = [{name: row[name].item() for name in row.dtype.names} for row in np.atleast_1d(item)]
+        rows = [{name: row[name].tolist() for name in row.dtype.names} for row in np.atleast_1d(item)]
     else:
         rows = [dataclasses.asdict(item) if dataclasses.is_dataclass(item) else dict(item)]  # type: ignore[arg-type]
     for row in rows:
         n = row["number"]
+        if "values" in row:
+            assert [*row.pop("values")] == [float(n)] * 500
         rest = {"weight": n / 2} if "weight" in row else {"text": f"Nº {n}", "sizes": [n] * (n % 3)}
         assert row == {"number": n, **rest}
     return [row["number"] for row in rows]
@@ -157,14 +197,15 @@ def check(parties: dict[str, Any], here: Party, name: str, case: Case) -> None:
         options["modulator"] = ec.FIFOModulator()
     if case.batches is not None:
         options["batches"] = case.batches
-    before = TOTAL // 3 if case.retain else 0
+    total = case.total
+    before = total // 3 if case.retain else 0
     if case.retain:
         options["start"] = "earliest"
         on(case.publisher, publish, channel, case, range(before))
     for place in case.consumers:
         on(place, begin, source, case, options)
-    on(case.publisher, publish, channel, case, range(before, TOTAL))
-    expected = [number for number in range(TOTAL) if case.behind != "ecode" or number % 3 == 0]
+    on(case.publisher, publish, channel, case, range(before, total))
+    expected = [number for number in range(total) if case.behind != "ecode" or number % 3 == 0]
     wanted = len(expected) * (1 if case.is_group else len(case.consumers))
     wait_until(lambda: sum(len(on(place, seen)) for place in case.consumers) >= wanted)
     came = [on(place, seen) for place in case.consumers]
@@ -172,11 +213,11 @@ def check(parties: dict[str, Any], here: Party, name: str, case: Case) -> None:
         assert sorted(number for each in came for number in each) == expected
     for each in came:
         assert case.is_group or sorted(each) == expected
-        for low, high in ((0, before), (before, TOTAL)):  # each by a producer of its own
+        for low, high in ((0, before), (before, total)):  # each by a producer of its own
             mine = [number for number in each if low <= number < high]
             assert mine == sorted(mine)
     stats = channel.stats()
-    assert (stats.events_published, stats.events_failed, stats.events_dropped) == (TOTAL, 0, 0)
+    assert (stats.events_published, stats.events_failed, stats.events_dropped) == (total, 0, 0)
     here.leave()
     ray.get([parties[place].leave.remote() for place in ("near", "far")])
     wait_until(lambda: channel.stats().consumers == 0)

@@ -17,7 +17,7 @@ NAMES = {
         "asubscribe", "delete", "derive", "event_type", "name", "namespace", "producer", "schema", "stats", "subscribe",
     },
     ec.Producer: {
-        "aclose", "adrain", "apublish", "close", "deliver", "drain", "name", "publish", "publish_many",
+        "aclose", "adrain", "apublish", "close", "deliver", "drain", "loan", "name", "publish", "publish_many",
     },
     ec.Delivery: {"done", "result"},
     ec.Subscription: {"aclose", "areset", "close", "drain", "get", "messages", "reset", "stats"},
@@ -26,7 +26,7 @@ NAMES = {
     ec.Ecode: {"output", "source"},
 }  # fmt: skip
 # Events are of any type, and so are modulators, demodulators and what describes a type.
-ANY = {"event", "events", "modulator", "demodulator", "event_type", "params", "services"}
+ANY = {"event", "events", "modulator", "demodulator", "dtype", "event_type", "params", "services"}
 
 
 class Window(ec.SharedObject):
