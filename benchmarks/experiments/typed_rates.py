@@ -2,7 +2,8 @@
 
 Large ones against the bare program of sockets with the same hops; against one copy into shared memory, which is what
 could be done at best with arrays that their owner keeps; and against MPI, which goes straight from process to process.
-Nobody reads the numbers. Frozen arrays are such that nobody can change.
+Nobody reads the numbers. Frozen arrays are such that nobody can change; those on loan are in shared memory from the
+start.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from echannel_ray.benchmarks.harness.typed import TypedField
 EVEN, MIXED = "100 KB records", "mixed 100 KB records"
 MPI_WAYS = {EVEN: "mpi4py, contiguous doubles", MIXED: "mpi4py, derived datatypes"}
 LARGE = {EVEN: SERIES, MIXED: DEPTH}
-ONE_COPY = "one copy into shared memory"
+ONE_COPY, LOANED = "one copy into shared memory", "in bulk on loan"
 GOALS = (
     at_least(10e6, "typed records of 100 B in bulk", "100 B records in bulk, .*"),
     at_least(0.8, "typed records of 100 KB, against bare sockets", f"{EVEN}, .*(?<!mixed)", "bare sockets"),
     at_least(0.8, "typed records of 100 KB, against one copy into shared memory", f"{EVEN}, in bulk", ONE_COPY),
+    at_least(1, "typed records of 100 KB on loan, against MPI's doubles", f"{EVEN}, in bulk on loan", "mpi4py, .*"),
     at_least(2, "typed records of 100 KB with padding, against MPI's derived datatypes", f"{MIXED}, .*", "mpi4py, .*"),
 )
 
@@ -80,6 +82,7 @@ def _large(
         way: partial(field.rate_in_bulk, kind, kind.removeprefix("frozen "))
         for way, kind in (("in bulk", EVEN), ("in bulk, frozen", f"frozen {EVEN}"), ("in bulk, mixed", MIXED))
     }
+    ours[LOANED] = partial(field.rate_in_bulk, EVEN, EVEN, is_loaned=True)
     theirs = {"bare sockets": partial(bare.large_rate, blobs), ONE_COPY: partial(one_copy.rate, blobs)}
     if mpi is not None:
         theirs |= {f"MPI, {kind}": partial(mpi.rate, dtype) for kind, dtype in LARGE.items()}
@@ -89,15 +92,15 @@ def _large(
     rows = [Row(f"{EVEN}, {way}", placement, taken[way], "bare sockets", taken["bare sockets"]) for way in ours]
     rows.append(Row(f"{EVEN}, in bulk", placement, taken["in bulk"], ONE_COPY, taken[ONE_COPY]))
     if placement == "two":
-        pairs = ((EVEN, "in bulk"), (MIXED, "in bulk, mixed"))
-        rows += [_against_mpi(kind, taken[way], taken.get(f"MPI, {kind}")) for kind, way in pairs]
+        pairs = ((EVEN, "in bulk", "in bulk"), (EVEN, LOANED, LOANED), (MIXED, "in bulk", "in bulk, mixed"))
+        rows += [_against_mpi(kind, way, taken[ours], taken.get(f"MPI, {kind}")) for kind, way, ours in pairs]
     return rows
 
 
-def _against_mpi(kind: str, ours: Samples, theirs: Samples | None) -> Row:
+def _against_mpi(kind: str, way: str, ours: Samples, theirs: Samples | None) -> Row:
     if theirs is None:
-        return skipped(f"{kind}, in bulk, against MPI", str(MISSING))
-    return Row(f"{kind}, in bulk", "two", ours, MPI_WAYS[kind], theirs)
+        return skipped(f"{kind}, {way}, against MPI", str(MISSING))
+    return Row(f"{kind}, {way}", "two", ours, MPI_WAYS[kind], theirs)
 
 
 def _megabytes(plan: Plan, rate_of: Any) -> Measure:
