@@ -220,7 +220,9 @@ class Adaptive(Policy):
     pack leaves `hold_seconds` after the pack before, by the clock: from nothing to the whole interval as the load
     grows.
 
-    Rate and cost are measured: where the processor is wanted by others, packs cost more, and get longer.
+    Rate and cost are measured: where the processor is wanted by others, packs cost more, and get longer. Where others
+    have it for milliseconds at a time the rate says little: a source that has its next event right behind each of many
+    packs is held up by these, however few events that are in a second. Its packs are long until a trial says otherwise.
 
     A source that waits for answers is slowed down by holding, and then gathers little. So both ways are tried: for a
     window of time packs are held, for another one they are not, and where more events come when they are not, they
@@ -238,10 +240,13 @@ class Adaptive(Policy):
     _COST_STEP = 1.05
     _SMALL_PACK_BYTES = 8 << 10  # what a larger one takes is no fixed cost
     _PASSING_SECONDS = 40e-6  # for so long a pack keeps the concentrator and a consumer that share a core
+    _BREATH_SECONDS = 15e-6  # between two events: for some Python, and not for a wait
+    _MANY_PRESSED = 24
     _UP, _DOWN = 1.08, 0.8  # the degree is steady where three packs in four fill fast
 
     __slots__ = ("__weakref__", "_event_bytes", "_lags_until", "_left_at", "_lengths", "_longest_seconds", "_most",
-                 "_trials", "_wanted", "cost_seconds", "degree", "hold_seconds", "rate", "unasked")  # fmt: skip
+                 "_pressed", "_trials", "_wanted", "cost_seconds", "degree", "hold_seconds", "rate",
+                 "unasked")  # fmt: skip
     unasked: int
 
     def __init__(self, interval_seconds: float, clock_offset_seconds: float = 0.0) -> None:
@@ -250,6 +255,7 @@ class Adaptive(Policy):
         self._event_bytes = 0.0
         self._trials = Trials(max(0.02, 4 * self._longest_seconds), clock_offset_seconds)
         self._lengths = LengthTrials()
+        self._pressed = 0  # how many packs of one event had the next right behind them, in a row
         self._wanted = 1.0  # the degree, before it is bounded by the bytes of a pack
         self._most = self.MOST  # events of a pack, by their sizes
         self.rate = 0.0  # of events, a second
@@ -300,9 +306,13 @@ class Adaptive(Policy):
             cost = self.cost_seconds * (self._COST_STEP if seconds > self.cost_seconds else 1 / self._COST_STEP)
             self.cost_seconds = min(max(cost, self._LEAST_COST_SECONDS), self._MOST_COST_SECONDS)
         load = self.load
+        is_pressing = elapsed - seconds - filling_seconds < self._BREATH_SECONDS
+        self._pressed = self._pressed + 1 if is_pressing and load > self.SPARE and not self.unasked else 0
         if is_ours:
             self._trials.left(now, events, events >= self._most, load)
             self._lengths.left(now, events, load > self.HASTE)
+            if self._pressed == self._MANY_PRESSED and self._lengths.presume_long(now):
+                self._trials.forget(now)  # what was found of short packs says nothing of long ones
             if filling_seconds > self._PASSING_SECONDS:
                 self._wanted *= self._DOWN
             elif events >= self.degree or load > self.HASTE:

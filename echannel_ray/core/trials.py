@@ -23,9 +23,10 @@ class Trials:
         self._window_seconds = window_seconds
         self._clock_offset_seconds = clock_offset_seconds
         self._had_load_at = float("-inf")
-        self._forget(0.0)
+        self.forget(0.0)
 
-    def _forget(self, now: float) -> None:
+    def forget(self, now: float) -> None:
+        """Hold packs, and find out anew."""
         self.holds = True
         self._rates: list[float] = []  # of the windows of this trial, with and without holding in turns
         self._found_at_rate = 0.0
@@ -47,7 +48,7 @@ class Trials:
         if idle_seconds > self._window_seconds / 2:
             # What came in such a window says nothing; what was found a while ago neither.
             if idle_seconds > self._LONGEST_PAUSE_SECONDS:
-                self._forget(now)
+                self.forget(now)
             self._begin(now)
             return
         self._events += events
@@ -90,14 +91,17 @@ class LengthTrials:
     _PAIRS = 3
     _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.06, 8.0
 
-    __slots__ = ("_are_long", "_began", "_events", "_left_at", "_pause_seconds", "_rates", "_try_at", "are_long")
+    __slots__ = ("_are_long", "_began", "_events", "_is_presumed", "_left_at", "_pause_seconds", "_presume_at",
+                 "_rates", "_try_at", "are_long")  # fmt: skip
 
     def __init__(self) -> None:
         self._left_at = float("-inf")
         self._forget(0.0)
 
     def _forget(self, now: float) -> None:
-        self._are_long = False  # what was found
+        self._are_long = False  # what was found, or is presumed
+        self._is_presumed = False
+        self._presume_at = now
         self._pause_seconds = self._FIRST_PAUSE_SECONDS
         self._begin(now)
 
@@ -111,6 +115,15 @@ class LengthTrials:
     def _begin_window(self, now: float) -> None:
         self._began = now
         self._events = 0
+
+    def presume_long(self, now: float) -> bool:
+        """Long packs are much better as it seems: so they are long, and that is tried at once. Whether that is news."""
+        is_news = now >= self._presume_at and not self._are_long and not self._rates
+        if is_news:
+            self._are_long = self._is_presumed = True
+            self._begin(now)
+            self._try_at = now + self._WINDOW_SECONDS
+        return is_news
 
     def left(self, now: float, events: int, is_busy: bool) -> None:
         """Count a pack that has left; where the link is not busy no trial begins."""
@@ -138,6 +151,8 @@ class LengthTrials:
         first, second = self._rates[::2], self._rates[1::2]
         short, long = (second, first) if self._are_long else (first, second)
         is_each_better = all(b > a for a, b in zip(short, long, strict=True))
-        self._are_long = is_each_better and sum(long) > self.GAIN * sum(short)
+        self._are_long = (is_each_better or self._is_presumed) and sum(long) > self.GAIN * sum(short)
+        self._is_presumed = False
+        self._presume_at = now + self._LONGEST_PAUSE_SECONDS
         self._pause_seconds = min(4 * self._pause_seconds, self._LONGEST_PAUSE_SECONDS)
         self._begin(now)

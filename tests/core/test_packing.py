@@ -253,6 +253,23 @@ def test_another_load_makes_packs_longer_and_goes_without_a_trace():
     assert after == pytest.approx(before, rel=0.1)
 
 
+def test_a_source_that_is_held_up_by_sending_has_long_packs_whatever_its_rate():
+    """Others have the processor most of the time: it sends as much as it can for 0.7 ms, then nothing for 4 ms."""
+    policy = Adaptive(INTERVAL)
+    now = 0.0
+    most = 0
+    for _ in range(20):
+        until = now + 0.0007
+        while now < until:
+            events = policy.unasked + 1
+            filling = 0.3e-6 * (events - 1)
+            now += 12e-6 + filling
+            policy.left(now, events, 100 * events, 6e-6, filling_seconds=filling)
+            most = max(most, policy.degree if policy.unasked else 1)
+        now += 0.004
+    assert most >= 10
+
+
 def test_it_does_not_oscillate():
     run = simulate(Adaptive(INTERVAL), paced(100_000), 3.0)
     packs = sorted(events for at, events in run.departures if at > 1.0)
