@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.util
 import os
 import threading
@@ -346,14 +347,22 @@ def shutdown(namespace: str | None = None) -> None:
             _stop_parts(wanted)
 
 
+class _Stopped(Exception):
+    """There is no name server: it never existed, or somebody has stopped it, perhaps a moment ago."""
+
+
 def _stop_parts(namespace: str) -> None:
     name = startup.name_server_name(namespace)
-    try:
-        startup.find(name)
-    except LookupError:
-        return  # it never existed, or was stopped already
-    startup.call(lambda: startup.find(name), "stop", timeout=30.0)
-    ray.kill(startup.find(name), no_restart=True)
+
+    def found() -> startup.Handle:
+        try:
+            return startup.find(name)
+        except LookupError:  # one that is restarted keeps its name
+            raise _Stopped from None
+
+    with contextlib.suppress(_Stopped):
+        startup.call(found, "stop", timeout=30.0)
+        ray.kill(found(), no_restart=True)
 
 
 def status(namespace: str | None = None) -> Status:
