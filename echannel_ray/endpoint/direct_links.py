@@ -160,7 +160,6 @@ class DirectLinks:
         self._not_before: dict[int, float] = {}  # endpoints, and when they may be tried again
         self._due_look = 0.0
         self._directory = ""
-        self.opened = 0
 
     def listen(self, directory: str) -> None:
         """Let others of the node link up, at a socket in this directory; without one where that can't be."""
@@ -216,7 +215,6 @@ class DirectLinks:
             mine.core.ways.linked(link.endpoint, link.out, now)
             if former:
                 mine.calls.direct_link_ended(link.endpoint)
-            self.opened += 1
         for each in former:
             each.close()
         mine.exchange.linked(link)
