@@ -143,6 +143,8 @@ class Crew:
         self._handling = 0  # counts handler runs of leaders: unchanged at a tick means that one is still in it
         self._in_handler = False
         self._seen_handling = -1
+        self._borrowings = 0  # counts who borrowed the lead
+        self._seen_borrowings = 0
         self._patience = 0
         self._closed = False
         self._threads = 0
@@ -332,6 +334,7 @@ class Crew:
     def _read_for(self, waiter: Waiter, deadline: float | None) -> None:
         waiter.reader = threading.get_ident()
         waiter.interrupt = self._link.interrupt
+        self._borrowings += 1
         try:
             while not waiter.done and not self._ready and not self._closed:
                 left = None if deadline is None else deadline - time.monotonic()
@@ -420,10 +423,16 @@ class Crew:
         return self._supervise() or busy
 
     def _supervise(self) -> bool:
-        """Make sure that somebody leads; True while that has to be watched."""
+        """Make sure that somebody leads; True while that has to be watched, or somebody handled or waited of late.
+
+        A ticker that fell asleep between two of many deliveries would be woken by each of them.
+        """
+        has_waited = self._borrowings != self._seen_borrowings
+        self._seen_borrowings = self._borrowings
+        has_handled = self._handling != self._seen_handling
+        self._seen_handling = self._handling
         if self._in_handler:
-            if self._handling != self._seen_handling:
-                self._seen_handling = self._handling
+            if has_handled:
                 self._patience = 0
             else:
                 self._patience += 1
@@ -439,4 +448,4 @@ class Crew:
                     if self._leader is None and not self._borrower:
                         self._wake_one()
             return True
-        return False
+        return has_handled or has_waited
