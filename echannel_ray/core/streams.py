@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from echannel_ray.core.flows import FlowSender
-from echannel_ray.core.gather import Gather
+from echannel_ray.core.gather import Gather, PackColumns
+from echannel_ray.core.kinds import as_wire
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.packing import Packing, Policy, policy_of
 from echannel_ray.core.states import next_state
@@ -232,6 +233,16 @@ class SenderStream:
         gather.events.append(payload)
         gather.gathered_bytes += size_bytes
         return gather
+
+    def alone(self, kind: int, payload: Any, size_bytes: int, delivery: int) -> PackColumns:
+        """One more event as a pack of its own; nothing may be gathered."""
+        route = self.route
+        assert route is not None
+        self.own_mark += size_bytes
+        number = self.own_next
+        self.own_next += 1
+        kinds, tokens = as_wire([kind], [1])
+        return PackColumns([], [route.number], [number], [1], [self.own_mark], kinds, delivery, [payload], 0.0, tokens)
 
     def append_lent(self, kind: int, lent: Any, size_bytes: int) -> Gather:
         """Do as `append` for an event of this size that lies in a segment."""

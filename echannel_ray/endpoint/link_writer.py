@@ -65,8 +65,9 @@ class LinkWriter:
 
     def sent(self, began: float) -> None:
         """Packs have left since then: say what that cost, and carry out what follows from it."""
-        now = time.monotonic()
-        self._core.left(now, now - began, self._write_seconds)
+        if self._core.departed:
+            now = time.monotonic()
+            self._core.left(now, now - began, self._write_seconds)
         if self._core.instructions:
             self._endpoint.carry_out()
 

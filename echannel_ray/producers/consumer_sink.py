@@ -568,10 +568,9 @@ class ConsumerSink(Sink):
             self.absorb()
             takes_long_way = stream.own_mark + size > stream.limit_bytes or size > SMALL_BYTES
             if not takes_long_way and not self.has_branches:
-                stream.append(kind, payload, size)
                 delivery = endpoint.new_delivery()
                 began = time.monotonic()
-                endpoint.core.deliver_appended(delivery.awaited, stream, began)
+                endpoint.core.deliver_small(delivery.awaited, stream, kind, payload, size, began)
                 endpoint.outgoing.sent(began)
             else:
                 delivery = None

@@ -72,14 +72,12 @@ class PendingDelivery(Waiter):
 
     def remote_result(self, answered: Answered) -> None:
         """A consumer in another process has handled it, let go of it, or failed; or its process has died."""
-        consumer = f"{answered.endpoint:016x}.{answered.subscription}"
         outcome = answered.outcome
-        if outcome is None:
-            self._failures.append(Failure(consumer, "its process died, or its node did"))
-        elif not outcome:
+        if not outcome and outcome is not None:
             self._handled += 1
         elif outcome != RELEASED:
-            self._failures.append(Failure(consumer, outcome.decode("utf-8", "replace")))
+            what = "its process died, or its node did" if outcome is None else outcome.decode("utf-8", "replace")
+            self._failures.append(Failure(f"{answered.endpoint:016x}.{answered.subscription}", what))
         self._check()
 
     def local_result(self, failure: str | None, counts: bool) -> None:
@@ -178,7 +176,7 @@ class PendingDelivery(Waiter):
         return self._outcome()
 
     def _refuse_to_wait_for_itself(self) -> None:
-        if any(inbox.driver.is_current_thread() for inbox in self._inboxes):
+        if self._inboxes and any(inbox.driver.is_current_thread() for inbox in self._inboxes):
             raise EChannelError(
                 "this handler waits for itself: it is one of the consumers that have to handle the event, and it does "
                 "so after it has returned. Publish the event, or deliver it and look at the result later"

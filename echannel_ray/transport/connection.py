@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 MAX_PARTS = 1024
 # So many descriptors may be handed over at a time.
 MAX_DESCRIPTORS = 2
+# As plain numbers: what is done with a member of `socket.MsgFlag` makes another one, in Python.
+_CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
+_CUT_OFF = int(socket.MSG_CTRUNC)
+_NO_SIGNAL = int(socket.MSG_NOSIGNAL)
 _ANCILLARY_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 
 # Out of descriptors or memory, or a client that left at once: a reason to try again later, not to end the concentrator.
@@ -130,12 +134,12 @@ class PlainConnection(Connection):
         which this process has no room are not among them.
         """
         try:
-            received, ancillary, flags, _ = self._recvmsg_into((buffer,), _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC)
+            received, ancillary, flags, _ = self._recvmsg_into((buffer,), _ANCILLARY_BYTES, _CLOSE_ON_EXEC)
         except BlockingIOError:
             return None, None
         except OSError:
             return 0, None
-        if not ancillary and not flags & socket.MSG_CTRUNC:
+        if not ancillary and not flags & _CUT_OFF:
             return received, None
         descriptors = array.array("i")
         for level, kind, data in ancillary:
@@ -150,7 +154,7 @@ class PlainConnection(Connection):
         """
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         try:
-            return self._sendmsg((part,), rights, socket.MSG_NOSIGNAL)
+            return self._sendmsg((part,), rights, _NO_SIGNAL)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -160,7 +164,7 @@ class PlainConnection(Connection):
     def send(self, parts: Sequence[ReadableBuffer]) -> int:
         try:
             # Without this flag a program that set SIGPIPE to its default would be killed by a peer's death.
-            return self._sendmsg(parts, (), socket.MSG_NOSIGNAL)
+            return self._sendmsg(parts, (), _NO_SIGNAL)
         except BlockingIOError:
             return 0
         except OSError as error:

@@ -11,7 +11,7 @@ from collections.abc import Callable, MutableSequence
 from itertools import islice
 
 from echannel_ray.core import frames, windows
-from echannel_ray.core.deliveries import Answered
+from echannel_ray.core.deliveries import Answered, Awaited
 from echannel_ray.core.drain_point import DrainPoint
 from echannel_ray.core.endpoint import EndpointCore
 from echannel_ray.core.flows import FlowReceiver
@@ -177,14 +177,16 @@ class Process:
         if size <= frames.CHUNK_BYTES and stream.published_bytes + size <= stream.limit_bytes:
             assert stream.limit_bytes != NEVER
             assert stream.route is not None
-            if is_delivered or self.network.rng.random() < 0.5:
+            if is_delivered:
+                awaited = core.deliveries.begin()
+                core.deliver_small(awaited, stream, kind, event, size, now)
+                self._await(published, awaited)
+                return
+            if self.network.rng.random() < 0.5:
                 stream.append(kind, event, size)
             else:
                 core.publish_batch(stream, kind, [event], size, now, may_wait=True)
-            if is_delivered:
-                self._deliver(published)
-            else:
-                core.see_off(stream, stream.route, now)
+            core.see_off(stream, stream.route, now)
             return
         if not stream.recipients:
             assert core.skip(stream) == sequence
@@ -200,12 +202,12 @@ class Process:
             if route.gather:
                 core.see_off(stream, route, now)
 
-    def _deliver(self, published: Published, sequence: int | None = None) -> None:
+    def _deliver(self, published: Published, sequence: int) -> None:
         awaited = self.core.deliveries.begin()
-        if sequence is None:
-            self.core.deliver_appended(awaited, published.stream, self.network.now)
-        else:
-            self.core.deliver(awaited, published.stream, sequence, self.network.now)
+        self.core.deliver(awaited, published.stream, sequence, self.network.now)
+        self._await(published, awaited)
+
+    def _await(self, published: Published, awaited: Awaited) -> None:
         published.delivered[published.last] = awaited
         published.expected[awaited.number] = len(awaited.waiting)
 
