@@ -558,13 +558,15 @@ class EndpointCore:
         columns.mixture.left(columns, sum(map(len, body)) * flow.crossings(self.node))
         self._pack(flow, body, frames.IS_MIXED, now)
 
-    def left(self, now: float, seconds: float, seconds_each: float) -> None:
-        """Note what it took the sending thread to send what has left since the last call, and to write a pack of it."""
+    def left(self, now: float, seconds: float, seconds_each: float, delayed_seconds: float = 0.0) -> None:
+        """Note what it took the sending thread to send what has left since the last call, and to write a pack of it;
+        and for how long the source was kept from running, of all the time so far.
+        """
         departed = self.departed
         if departed:
             each_seconds = seconds / len(departed) + seconds_each
             for gather, events, size_bytes, due_by, filling_seconds in departed:
-                gather.left(now, events, size_bytes, each_seconds, due_by, filling_seconds)
+                gather.left(now, events, size_bytes, each_seconds, due_by, filling_seconds, delayed_seconds)
             departed.clear()
 
     def flush_all(self, now: float) -> None:

@@ -143,13 +143,20 @@ class Gather:
         return found
 
     def left(
-        self, now: float, events: int, size_bytes: int, seconds: float, due_by: Policy | None, filling_seconds: float
+        self,
+        now: float,
+        events: int,
+        size_bytes: int,
+        seconds: float,
+        due_by: Policy | None,
+        filling_seconds: float,
+        delayed_seconds: float,
     ) -> None:
         """A pack has left, which this policy was the last to be asked about: see `Policy`."""
         for packing, known in [*self.policies.items()]:
             policy = known()
             if policy is not None:
-                policy.left(now, events, size_bytes, seconds, policy is due_by, filling_seconds)
+                policy.left(now, events, size_bytes, seconds, policy is due_by, filling_seconds, delayed_seconds)
             else:
                 del self.policies[packing]
 

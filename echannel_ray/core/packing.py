@@ -6,13 +6,14 @@ questions: with how many events a pack leaves (`degree`), and when one leaves th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from typing_extensions import override
 
 from echannel_ray.core.frames import MAX_PACK_BYTES
-from echannel_ray.core.trials import LengthTrials, Trials
+from echannel_ray.core.trials import Crowding, LengthTrials, Trials
 
 MAX_DEGREE = 65_536
 
@@ -48,26 +49,31 @@ def _check_seconds(what: str, seconds: object, most: int) -> None:
         raise ValueError(f"the {what} is more than 0 and at most {most} seconds, not {seconds!r}")
 
 
-class Policy(Protocol):
-    """When the packs of one link leave; the shell calls it under its lock, with a clock of its own."""
+class Policy(ABC):
+    """When the packs of one link leave; the shell calls it under its lock, with a clock of its own. What it is told
+    changes nothing, unless it says otherwise.
+    """
 
     __slots__ = ()
     degree: int  # with so many events a pack leaves
 
     @property
+    @abstractmethod
     def unasked(self) -> int:
         """How many events a producer may append without asking whether a pack has to leave."""
 
+    @abstractmethod
     def due_at(self, now: float) -> float:
         """When a pack whose first event has just come leaves at the latest; that may be now."""
 
+    @abstractmethod
     def typical(self, now: float) -> float:
         """How many events a pack has now, if they come as of late."""
 
-    def lags(self, now: float) -> None:
+    def lags(self, now: float) -> None:  # noqa: B027 (most policies don't care)
         """Somebody for whom packs leave has still to handle half of what may wait for that."""
 
-    def left(
+    def left(  # noqa: B027 (nor for this, some)
         self,
         now: float,
         events: int,
@@ -75,9 +81,11 @@ class Policy(Protocol):
         seconds: float,
         is_ours: bool = True,
         filling_seconds: float = 0.0,
+        delayed_seconds: float = 0.0,
     ) -> None:
         """A pack has left, when we or another policy of the link said. `seconds` is how long the sending thread was
-        busy with it, `filling_seconds` how long it was gathered.
+        busy with it, `filling_seconds` how long it was gathered; for `delayed_seconds` of all the time so far the
+        source was kept from running.
         """
 
 
@@ -109,22 +117,6 @@ class Fixed(Policy):
     @override
     def typical(self, now: float) -> float:
         return float(self.degree)
-
-    @override
-    def lags(self, now: float) -> None:
-        pass
-
-    @override
-    def left(
-        self,
-        now: float,
-        events: int,
-        size_bytes: int,
-        seconds: float,
-        is_ours: bool = True,
-        filling_seconds: float = 0.0,
-    ) -> None:
-        pass
 
 
 class HillClimb(Policy):
@@ -165,10 +157,6 @@ class HillClimb(Policy):
         return float(self.degree)
 
     @override
-    def lags(self, now: float) -> None:
-        pass
-
-    @override
     def left(
         self,
         now: float,
@@ -177,6 +165,7 @@ class HillClimb(Policy):
         seconds: float,
         is_ours: bool = True,
         filling_seconds: float = 0.0,
+        delayed_seconds: float = 0.0,
     ) -> None:
         if not is_ours:
             return
@@ -220,9 +209,10 @@ class Adaptive(Policy):
     pack leaves `hold_seconds` after the pack before, by the clock: from nothing to the whole interval as the load
     grows.
 
-    Rate and cost are measured: where the processor is wanted by others, packs cost more, and get longer. Where others
-    have it for milliseconds at a time the rate says little: a source that has its next event right behind each of many
-    packs is held up by these, however few events that are in a second. Its packs are long until a trial says otherwise.
+    Rate and cost are measured: where the processor is wanted by others, packs cost more, and get longer. Time in which
+    the source was kept from running does not count: on a core that it shares with its consumers, a source that does
+    nothing but publish has it the less the shorter its packs are, and would seem to have little to publish. There
+    packs are long, and nothing is tried (`Crowding`): what their receivers spare is the source's.
 
     A source that waits for answers is slowed down by holding, and then gathers little. So both ways are tried: for a
     window of time packs are held, for another one they are not, and where more events come when they are not, they
@@ -240,12 +230,10 @@ class Adaptive(Policy):
     _COST_STEP = 1.05
     _SMALL_PACK_BYTES = 8 << 10  # what a larger one takes is no fixed cost
     _PASSING_SECONDS = 40e-6  # for so long a pack keeps the concentrator and a consumer that share a core
-    _BREATH_SECONDS = 15e-6  # between two events: for some Python, and not for a wait
-    _MANY_PRESSED = 24
     _UP, _DOWN = 1.08, 0.8  # the degree is steady where three packs in four fill fast
 
-    __slots__ = ("__weakref__", "_event_bytes", "_lags_until", "_left_at", "_lengths", "_longest_seconds", "_most",
-                 "_pressed", "_trials", "_wanted", "cost_seconds", "degree", "hold_seconds", "rate",
+    __slots__ = ("__weakref__", "_crowding", "_delayed_seconds", "_event_bytes", "_lags_until", "_left_at", "_lengths",
+                 "_longest_seconds", "_most", "_trials", "_wanted", "cost_seconds", "degree", "hold_seconds", "rate",
                  "unasked")  # fmt: skip
     unasked: int
 
@@ -255,7 +243,8 @@ class Adaptive(Policy):
         self._event_bytes = 0.0
         self._trials = Trials(max(0.02, 4 * self._longest_seconds), clock_offset_seconds)
         self._lengths = LengthTrials()
-        self._pressed = 0  # how many packs of one event had the next right behind them, in a row
+        self._delayed_seconds = 0.0  # of its source, when the last pack left
+        self._crowding = Crowding()
         self._wanted = 1.0  # the degree, before it is bounded by the bytes of a pack
         self._most = self.MOST  # events of a pack, by their sizes
         self.rate = 0.0  # of events, a second
@@ -291,14 +280,18 @@ class Adaptive(Policy):
         seconds: float,
         is_ours: bool = True,
         filling_seconds: float = 0.0,
+        delayed_seconds: float = 0.0,
     ) -> None:
         if not events:
             return
-        elapsed = max(now - self._left_at, 1e-6)
+        delay = delayed_seconds - self._delayed_seconds
+        elapsed = max(now - self._left_at - delay, 1e-6)
         self._left_at = now
+        self._delayed_seconds = delayed_seconds
         if elapsed < 1e9:
             weight = elapsed / (self._MEMORY_SECONDS + elapsed)
             self.rate += weight * (events / elapsed - self.rate)
+            self._crowding.left(elapsed, delay, seconds + filling_seconds)
         self._event_bytes += (size_bytes / events - self._event_bytes) / 8
         self._most = max(1, min(self.MOST, int(MAX_PACK_BYTES / max(self._event_bytes, 1.0))))
         if size_bytes <= self._SMALL_PACK_BYTES:
@@ -306,13 +299,10 @@ class Adaptive(Policy):
             cost = self.cost_seconds * (self._COST_STEP if seconds > self.cost_seconds else 1 / self._COST_STEP)
             self.cost_seconds = min(max(cost, self._LEAST_COST_SECONDS), self._MOST_COST_SECONDS)
         load = self.load
-        is_pressing = elapsed - seconds - filling_seconds < self._BREATH_SECONDS
-        self._pressed = self._pressed + 1 if is_pressing and load > self.SPARE and not self.unasked else 0
         if is_ours:
-            self._trials.left(now, events, events >= self._most, load)
-            self._lengths.left(now, events, load > self.HASTE)
-            if self._pressed == self._MANY_PRESSED and self._lengths.presume_long(now):
-                self._trials.forget(now)  # what was found of short packs says nothing of long ones
+            if not self._crowding.is_crowded:
+                self._trials.left(now, events, events >= self._most, load, delayed_seconds)
+                self._lengths.left(now - delayed_seconds, events, load > self.HASTE)
             if filling_seconds > self._PASSING_SECONDS:
                 self._wanted *= self._DOWN
             elif events >= self.degree or load > self.HASTE:
@@ -323,13 +313,13 @@ class Adaptive(Policy):
         """Work out the degree, and how long what fills no pack is held."""
         if now < self._lags_until:
             self._wanted = self.MOST
-        elif self._lengths.are_long:
+        elif self._lengths.are_long or self._crowding.is_crowded:
             self._wanted = min(self.MOST, load / self.SPARE * (1 + load / 4))  # others are as busy
         else:
             least = self.rate * max(self.cost_seconds / self.HASTE, self._PASSING_SECONDS)
             self._wanted = min(max(min(self._wanted, load / self.QUICK), least), self.MOST)
         wanted = int(self._wanted)
-        if wanted <= 1 or not self._trials.holds:
+        if wanted <= 1 or not (self._trials.holds or self._crowding.is_crowded):
             self.hold_seconds = 0.0
             self.degree = self._most
             self.unasked = 0

@@ -1,4 +1,6 @@
-"""Whether it is of use to hold packs, and to have them long: adaptive packing tries both ways, and counts."""
+"""Whether it is of use to hold packs, and to have them long: adaptive packing tries both ways, and counts; and when it
+need not try.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,18 @@ class Trials:
     ADVANTAGE = 1.2  # that not to hold must have: else it costs processor time for nothing
     _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 8.0
     _PAIRS = 2  # of windows: what has stopped us for a while in one of them says nothing
+    _CLEARLY = 1.5  # so many more events with holding need no second pair
     _OTHER_LOAD = 1.5  # where so many more events come, what was found may not hold any more
 
-    __slots__ = ("_began", "_clock_offset_seconds", "_events", "_found_at_rate", "_full", "_had_load_at",
-                 "_packs", "_pause_seconds", "_rates", "_try_at", "_window_seconds", "holds")  # fmt: skip
+    __slots__ = ("_began", "_clock_offset_seconds", "_delayed_before", "_delayed_seconds", "_events",
+                 "_found_at_rate", "_full", "_had_load_at", "_packs", "_pause_seconds", "_rates", "_try_at",
+                 "_window_seconds", "holds")  # fmt: skip
 
     def __init__(self, window_seconds: float, clock_offset_seconds: float) -> None:
         self._window_seconds = window_seconds
         self._clock_offset_seconds = clock_offset_seconds
         self._had_load_at = float("-inf")
+        self._delayed_seconds = 0.0
         self.forget(0.0)
 
     def forget(self, now: float) -> None:
@@ -36,10 +41,12 @@ class Trials:
 
     def _begin(self, now: float) -> None:
         self._began = now
+        self._delayed_before = self._delayed_seconds
         self._events = self._packs = self._full = 0
 
-    def left(self, now: float, events: int, is_full: bool, load: float) -> None:
+    def left(self, now: float, events: int, is_full: bool, load: float, delayed_seconds: float = 0.0) -> None:
         """Count a pack that has left; without load there is nothing to find out."""
+        self._delayed_seconds = delayed_seconds
         if load < self.LEAST_LOAD:
             self._begin(now)
             return
@@ -54,8 +61,9 @@ class Trials:
         self._events += events
         self._packs += 1
         self._full += is_full
-        if now - self._began >= self._window_seconds:
-            self._close(now, self._events / (now - self._began), load)
+        seconds = now - self._began - (delayed_seconds - self._delayed_before)
+        if seconds >= self._window_seconds:
+            self._close(now, self._events / seconds, load)
 
     def _close(self, now: float, rate: float, load: float) -> None:
         """End a window, and decide which way the next one goes."""
@@ -65,10 +73,13 @@ class Trials:
         if self._rates:
             self._rates.append(rate)
             self.holds = not self.holds
-            if len(self._rates) < 2 * self._PAIRS:
+            if len(self._rates) % 2:
                 return
             held, bare = self._rates[not self.holds :: 2], self._rates[self.holds :: 2]
-            self.holds = not all(b > self.ADVANTAGE * h for h, b in zip(held, bare, strict=True))
+            is_clear = held[-1] > self._CLEARLY * bare[-1]
+            if len(bare) < self._PAIRS and not is_clear:
+                return
+            self.holds = is_clear or not all(b > self.ADVANTAGE * h for h, b in zip(held, bare, strict=True))
             self._found_at_rate = max(self._rates)
             self._rates = []
             everybodys = now + self._clock_offset_seconds
@@ -91,17 +102,14 @@ class LengthTrials:
     _PAIRS = 3
     _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.06, 8.0
 
-    __slots__ = ("_are_long", "_began", "_events", "_is_presumed", "_left_at", "_pause_seconds", "_presume_at",
-                 "_rates", "_try_at", "are_long")  # fmt: skip
+    __slots__ = ("_are_long", "_began", "_events", "_left_at", "_pause_seconds", "_rates", "_try_at", "are_long")
 
     def __init__(self) -> None:
         self._left_at = float("-inf")
         self._forget(0.0)
 
     def _forget(self, now: float) -> None:
-        self._are_long = False  # what was found, or is presumed
-        self._is_presumed = False
-        self._presume_at = now
+        self._are_long = False  # what was found
         self._pause_seconds = self._FIRST_PAUSE_SECONDS
         self._begin(now)
 
@@ -116,17 +124,10 @@ class LengthTrials:
         self._began = now
         self._events = 0
 
-    def presume_long(self, now: float) -> bool:
-        """Long packs are much better as it seems: so they are long, and that is tried at once. Whether that is news."""
-        is_news = now >= self._presume_at and not self._are_long and not self._rates
-        if is_news:
-            self._are_long = self._is_presumed = True
-            self._begin(now)
-            self._try_at = now + self._WINDOW_SECONDS
-        return is_news
-
     def left(self, now: float, events: int, is_busy: bool) -> None:
-        """Count a pack that has left; where the link is not busy no trial begins."""
+        """Count a pack that has left, by a clock that stands still while the source is kept from running; where the
+        link is not busy no trial begins.
+        """
         idle_seconds = now - self._left_at
         self._left_at = now
         if idle_seconds > self._WINDOW_SECONDS / 2:
@@ -151,8 +152,36 @@ class LengthTrials:
         first, second = self._rates[::2], self._rates[1::2]
         short, long = (second, first) if self._are_long else (first, second)
         is_each_better = all(b > a for a, b in zip(short, long, strict=True))
-        self._are_long = (is_each_better or self._is_presumed) and sum(long) > self.GAIN * sum(short)
-        self._is_presumed = False
-        self._presume_at = now + self._LONGEST_PAUSE_SECONDS
+        self._are_long = is_each_better and sum(long) > self.GAIN * sum(short)
         self._pause_seconds = min(4 * self._pause_seconds, self._LONGEST_PAUSE_SECONDS)
         self._begin(now)
+
+
+class Crowding:
+    """Whether a source does nothing but publish, and is kept from that by others that want the same core.
+
+    It can't be told by counting what comes: where receivers of packs are among the others, what a long pack spares them
+    comes back to the source only later.
+    """
+
+    _MEMORY_SECONDS = 0.001
+    _BREATH_SECONDS = 15e-6  # from one pack to the next event: for some Python, and not for a wait
+    # Of the time that the source has had, it had nothing to do; of all time, others had the core.
+    _MOST_IDLE, _LEAST_DELAYED = 0.25, 0.3
+    _STAYS = 1.6  # both may change so far before it is over
+
+    __slots__ = ("_delayed", "_idle", "is_crowded")
+
+    def __init__(self) -> None:
+        self._idle = 1.0
+        self._delayed = 0.0
+        self.is_crowded = False
+
+    def left(self, elapsed: float, delay: float, busy_seconds: float) -> None:
+        """A pack has left, so many seconds after the one before (besides the delay), of which it took some itself."""
+        idle = max(0.0, elapsed - busy_seconds - self._BREATH_SECONDS) / elapsed
+        self._idle += elapsed / (self._MEMORY_SECONDS + elapsed) * (idle - self._idle)
+        whole = elapsed + delay
+        self._delayed += whole / (2 * self._MEMORY_SECONDS + whole) * (delay / whole - self._delayed)
+        slack = self._STAYS if self.is_crowded else 1.0
+        self.is_crowded = self._idle < slack * self._MOST_IDLE and slack * self._delayed > self._LEAST_DELAYED

@@ -12,6 +12,7 @@ from echannel_ray.core.frames import Buffer
 from echannel_ray.core.gather import Gather
 from echannel_ray.core.packing import Policy
 from echannel_ray.core.streams import Route, SenderStream
+from echannel_ray.endpoint.run_delay import RunDelay
 
 if TYPE_CHECKING:
     from echannel_ray.core.mixtures import Mixture
@@ -30,6 +31,7 @@ class LinkWriter:
         self.put = self._outbox.append  # a frame to be written
         self.put_parts = self._outbox.extend  # one in parts
         self._write_seconds = 0.0  # that the last write took for each pack
+        self._run_delay = RunDelay()
 
     # ---- packs ----
 
@@ -67,7 +69,7 @@ class LinkWriter:
         """Packs have left since then: say what that cost, and carry out what follows from it."""
         if self._core.departed:
             now = time.monotonic()
-            self._core.left(now, now - began, self._write_seconds)
+            self._core.left(now, now - began, self._write_seconds, self._run_delay.look())
         if self._core.instructions:
             self._endpoint.carry_out()
 

@@ -272,7 +272,9 @@ class ConsumerSink(Sink):
         ticks = crew.ticks - self._gathered_at_tick
         is_frequent = ticks < _FREQUENT_TICKS
         is_next = self.endpoint.is_next_in_turn(self)
-        if (self._takes_turns or (is_next and not is_frequent)) and self._join_mixture(kind, payload, size):
+        # An event of its own that went between two of a mixture left at once, and so would the next one.
+        may_join = self._takes_turns or (is_next and (has_left or not is_frequent))
+        if may_join and self._join_mixture(kind, payload, size):
             return
         self._gathered_at_tick = crew.ticks
         self._gathered_in_tick = 1 if ticks else self._gathered_in_tick + 1

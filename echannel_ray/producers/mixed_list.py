@@ -71,7 +71,7 @@ class MixedList:
     @property
     def is_wanted(self) -> bool:
         """Whether the link has so much to do that packs gather."""
-        return self.mixture.policy.unasked > 0 and self._endpoint.crew.ticking
+        return self.mixture.policy.unasked > 0
 
     # ---- events ----
 
@@ -81,11 +81,14 @@ class MixedList:
         self.absorb()
         outgoing = self._endpoint.outgoing
         has_left = outgoing.see_off_mixed(self.mixture)
-        ticks = self._endpoint.crew.ticks
+        crew = self._endpoint.crew
+        ticks = crew.ticks
         if ticks - self._taken_at_tick < _FREQUENT_TICKS and self.is_wanted:
             most = min(self.mixture.policy.unasked, MAX_MIXED_EVENTS - 1, MAX_PACK_BYTES // self._each_bytes)
             self.room = 2 * most
             self._endpoint.armed[self] = None
+            if not crew.ticking:  # it has found nothing for a while, perhaps since others had the processor
+                crew.wake_ticker()
         self._taken_at_tick = ticks
         return has_left
 

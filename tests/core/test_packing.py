@@ -253,21 +253,29 @@ def test_another_load_makes_packs_longer_and_goes_without_a_trace():
     assert after == pytest.approx(before, rel=0.1)
 
 
-def test_a_source_that_is_held_up_by_sending_has_long_packs_whatever_its_rate():
-    """Others have the processor most of the time: it sends as much as it can for 0.7 ms, then nothing for 4 ms."""
+def degree_where_others_have_the_core(publish_seconds: float, is_delayed: bool) -> int:
+    """Of a source that runs for 0.7 ms, then not for 4 ms: it is kept from running, or it waits for something."""
     policy = Adaptive(INTERVAL)
-    now = 0.0
-    most = 0
+    now = delayed = 0.0
     for _ in range(20):
         until = now + 0.0007
         while now < until:
             events = policy.unasked + 1
-            filling = 0.3e-6 * (events - 1)
-            now += 12e-6 + filling
-            policy.left(now, events, 100 * events, 6e-6, filling_seconds=filling)
-            most = max(most, policy.degree if policy.unasked else 1)
+            filling = publish_seconds * (events - 1)
+            now += 12e-6 + publish_seconds + filling
+            policy.left(now, events, 100 * events, 6e-6, filling_seconds=filling, delayed_seconds=delayed)
         now += 0.004
-    assert most >= 10
+        delayed += 0.004 * is_delayed
+    return policy.degree if policy.unasked else 1
+
+
+def test_a_source_that_shares_its_core_has_long_packs_whatever_its_rate():
+    assert degree_where_others_have_the_core(0.3e-6, is_delayed=True) >= 200
+
+
+def test_a_source_that_does_something_else_has_not():
+    assert degree_where_others_have_the_core(0.3e-6, is_delayed=False) < 100
+    assert degree_where_others_have_the_core(60e-6, is_delayed=True) < 10
 
 
 def test_it_does_not_oscillate():

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -231,3 +232,21 @@ def test_a_link_that_fails_to_depart_is_asked_again(crew: Crew, link: ScriptedLi
     crew.depart_at(time.monotonic())
     assert link.departures.get(timeout=PATIENCE_SECONDS)
     assert "the ticker goes on after an error" in caplog.text
+
+
+def test_the_ticker_does_not_fall_asleep_between_two_of_many_events(crew: Crew, link: ScriptedLink):
+    link.idles_for = PATIENCE_SECONDS
+    wait_until_idle(crew)
+    handled = threading.Semaphore(0)
+
+    def handle() -> None:
+        link.arrive(partial(crew.submit, Job(handled.release)))
+        assert handled.acquire(timeout=PATIENCE_SECONDS)
+
+    handle()  # wakes it
+    while not link.ticks.empty():
+        link.ticks.get()
+    for _ in range(20):
+        assert crew.ticking
+        handle()
+        link.ticks.get(timeout=PATIENCE_SECONDS)  # by itself, though nothing else is to be done
