@@ -291,7 +291,8 @@ class Adaptive(Policy):
         if elapsed < 1e9:
             weight = elapsed / (self._MEMORY_SECONDS + elapsed)
             self.rate += weight * (events / elapsed - self.rate)
-            self._crowding.left(elapsed, delay, seconds + filling_seconds)
+            filled_seconds = filling_seconds if events >= self.degree else None
+            self._crowding.left(now, elapsed, delay, self.cost_seconds, filled_seconds)
         self._event_bytes += (size_bytes / events - self._event_bytes) / 8
         self._most = max(1, min(self.MOST, int(MAX_PACK_BYTES / max(self._event_bytes, 1.0))))
         if size_bytes <= self._SMALL_PACK_BYTES:

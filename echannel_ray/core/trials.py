@@ -161,7 +161,8 @@ class Crowding:
     """Whether a source does nothing but publish, and is kept from that by others that want the same core.
 
     It can't be told by counting what comes: where receivers of packs are among the others, what a long pack spares them
-    comes back to the source only later.
+    comes back to the source only later. But who answers others on a busy core looks the same, until packs are held:
+    nobody asks meanwhile, and they don't fill. Where most did not, it is not taken for such a source again for a while.
     """
 
     _MEMORY_SECONDS = 0.001
@@ -169,19 +170,42 @@ class Crowding:
     # Of the time that the source has had, it had nothing to do; of all time, others had the core.
     _MOST_IDLE, _LEAST_DELAYED = 0.25, 0.3
     _STAYS = 1.6  # both may change so far before it is over
+    _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 8.0
 
-    __slots__ = ("_delayed", "_idle", "is_crowded")
+    __slots__ = ("_delayed", "_idle", "_not_before", "_packs", "_pause_seconds", "_unfilled", "is_crowded")
 
     def __init__(self) -> None:
         self._idle = 1.0
         self._delayed = 0.0
+        self._packs = self._unfilled = 0  # while it was crowded
+        self._not_before = 0.0
+        self._pause_seconds = self._FIRST_PAUSE_SECONDS
         self.is_crowded = False
 
-    def left(self, elapsed: float, delay: float, busy_seconds: float) -> None:
-        """A pack has left, so many seconds after the one before (besides the delay), of which it took some itself."""
-        idle = max(0.0, elapsed - busy_seconds - self._BREATH_SECONDS) / elapsed
+    def left(self, now: float, elapsed: float, delay: float, cost_seconds: float, filled_seconds: float | None) -> None:
+        """A pack has left, so many seconds after the one before besides the delay. It took so long to fill; None where
+        it left without being full.
+        """
+        # One that was not filled has waited, and its source perhaps with it.
+        idle = max(0.0, elapsed - cost_seconds - (filled_seconds or 0.0) - self._BREATH_SECONDS) / elapsed
         self._idle += elapsed / (self._MEMORY_SECONDS + elapsed) * (idle - self._idle)
         whole = elapsed + delay
         self._delayed += whole / (2 * self._MEMORY_SECONDS + whole) * (delay / whole - self._delayed)
         slack = self._STAYS if self.is_crowded else 1.0
-        self.is_crowded = self._idle < slack * self._MOST_IDLE and slack * self._delayed > self._LEAST_DELAYED
+        seems = self._idle < slack * self._MOST_IDLE and slack * self._delayed > self._LEAST_DELAYED
+        if self.is_crowded:
+            self._packs += 1
+            self._unfilled += filled_seconds is None
+            if not seems:
+                self._end(now)
+        elif seems and now >= self._not_before:
+            self.is_crowded = True
+            self._packs = self._unfilled = 0
+
+    def _end(self, now: float) -> None:
+        self.is_crowded = False
+        if 2 * self._unfilled > self._packs:
+            self._not_before = now + self._pause_seconds
+            self._pause_seconds = min(4 * self._pause_seconds, self._LONGEST_PAUSE_SECONDS)
+        else:
+            self._pause_seconds = self._FIRST_PAUSE_SECONDS
