@@ -98,6 +98,7 @@ class LengthTrials:
     """
 
     GAIN = 1.08  # that long packs must bring in all: a source that does nothing else has a fifth more, as a rule
+    _SURE_GAIN = 1.25  # with less, and while they are short, it must be more in each pair of windows
     _WINDOW_SECONDS = 0.012
     _PAIRS = 3
     _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.06, 8.0
@@ -151,8 +152,9 @@ class LengthTrials:
     def _decide(self, now: float) -> None:
         first, second = self._rates[::2], self._rates[1::2]
         short, long = (second, first) if self._are_long else (first, second)
-        is_each_better = all(b > a for a, b in zip(short, long, strict=True))
-        self._are_long = is_each_better and sum(long) > self.GAIN * sum(short)
+        gain = sum(long) / sum(short)
+        is_sure = self._are_long or gain > self._SURE_GAIN or all(b > a for a, b in zip(short, long, strict=True))
+        self._are_long = is_sure and gain > self.GAIN
         self._pause_seconds = min(4 * self._pause_seconds, self._LONGEST_PAUSE_SECONDS)
         self._begin(now)
 
