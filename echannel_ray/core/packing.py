@@ -230,6 +230,7 @@ class Adaptive(Policy):
     _COST_STEP = 1.05
     _SMALL_PACK_BYTES = 8 << 10  # what a larger one takes is no fixed cost
     _PASSING_SECONDS = 40e-6  # for so long a pack keeps the concentrator and a consumer that share a core
+    _LITTLE_IDLE = 0.5  # of its time: a source that may have more to publish
     _UP, _DOWN = 1.08, 0.8  # the degree is steady where three packs in four fill fast
 
     __slots__ = ("__weakref__", "_crowding", "_delayed_seconds", "_event_bytes", "_lags_until", "_left_at", "_lengths",
@@ -303,7 +304,8 @@ class Adaptive(Policy):
         if is_ours:
             if not self._crowding.is_crowded:
                 self._trials.left(now, events, events >= self._most, load, delayed_seconds)
-                self._lengths.left(now - delayed_seconds, events, load > self.HASTE)
+                is_busy = load > self.HASTE or self._crowding.idle < self._LITTLE_IDLE
+                self._lengths.left(now - delayed_seconds, events, is_busy)
             if filling_seconds > self._PASSING_SECONDS:
                 self._wanted *= self._DOWN
             elif events >= self.degree or load > self.HASTE:

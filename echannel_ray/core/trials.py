@@ -174,10 +174,10 @@ class Crowding:
     _STAYS = 1.6  # both may change so far before it is over
     _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 8.0
 
-    __slots__ = ("_delayed", "_idle", "_not_before", "_packs", "_pause_seconds", "_unfilled", "is_crowded")
+    __slots__ = ("_delayed", "_not_before", "_packs", "_pause_seconds", "_unfilled", "idle", "is_crowded")
 
     def __init__(self) -> None:
-        self._idle = 1.0
+        self.idle = 1.0  # the share of the time that the source has had, in which it had nothing to do
         self._delayed = 0.0
         self._packs = self._unfilled = 0  # while it was crowded
         self._not_before = 0.0
@@ -190,11 +190,11 @@ class Crowding:
         """
         # One that was not filled has waited, and its source perhaps with it.
         idle = max(0.0, elapsed - cost_seconds - (filled_seconds or 0.0) - self._BREATH_SECONDS) / elapsed
-        self._idle += elapsed / (self._MEMORY_SECONDS + elapsed) * (idle - self._idle)
+        self.idle += elapsed / (self._MEMORY_SECONDS + elapsed) * (idle - self.idle)
         whole = elapsed + delay
         self._delayed += whole / (2 * self._MEMORY_SECONDS + whole) * (delay / whole - self._delayed)
         slack = self._STAYS if self.is_crowded else 1.0
-        seems = self._idle < slack * self._MOST_IDLE and slack * self._delayed > self._LEAST_DELAYED
+        seems = self.idle < slack * self._MOST_IDLE and slack * self._delayed > self._LEAST_DELAYED
         if self.is_crowded:
             self._packs += 1
             self._unfilled += filled_seconds is None
