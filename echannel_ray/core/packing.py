@@ -293,7 +293,9 @@ class Adaptive(Policy):
             weight = elapsed / (self._MEMORY_SECONDS + elapsed)
             self.rate += weight * (events / elapsed - self.rate)
             filled_seconds = filling_seconds if events >= self.degree else None
-            self._crowding.left(now, elapsed, delay, self.cost_seconds, filled_seconds)
+            # Others have the core while it is sent, above all those whom that wakes.
+            sending_seconds = min(self.cost_seconds, max(0.0, seconds - delay))
+            self._crowding.left(now, elapsed, delay, sending_seconds, filled_seconds)
         self._event_bytes += (size_bytes / events - self._event_bytes) / 8
         self._most = max(1, min(self.MOST, int(MAX_PACK_BYTES / max(self._event_bytes, 1.0))))
         if size_bytes <= self._SMALL_PACK_BYTES:

@@ -184,12 +184,14 @@ class Crowding:
         self._pause_seconds = self._FIRST_PAUSE_SECONDS
         self.is_crowded = False
 
-    def left(self, now: float, elapsed: float, delay: float, cost_seconds: float, filled_seconds: float | None) -> None:
+    def left(
+        self, now: float, elapsed: float, delay: float, sending_seconds: float, filled_seconds: float | None
+    ) -> None:
         """A pack has left, so many seconds after the one before besides the delay. It took so long to fill; None where
         it left without being full.
         """
         # One that was not filled has waited, and its source perhaps with it.
-        idle = max(0.0, elapsed - cost_seconds - (filled_seconds or 0.0) - self._BREATH_SECONDS) / elapsed
+        idle = max(0.0, elapsed - sending_seconds - (filled_seconds or 0.0) - self._BREATH_SECONDS) / elapsed
         self.idle += elapsed / (self._MEMORY_SECONDS + elapsed) * (idle - self.idle)
         whole = elapsed + delay
         self._delayed += whole / (2 * self._MEMORY_SECONDS + whole) * (delay / whole - self._delayed)
