@@ -73,6 +73,10 @@ class LinkWriter:
         if self._core.instructions:
             self._endpoint.carry_out()
 
+    def end_measuring(self) -> None:
+        """This process leaves, or is the child of a fork: what is still sent need not be measured."""
+        self._run_delay.close()
+
     # ---- the link ----
 
     def write(self) -> None:

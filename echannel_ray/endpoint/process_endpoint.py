@@ -158,6 +158,7 @@ class ProcessEndpoint(CrewLink):
             if self.closed:
                 return
             self.closed = True
+            self.outgoing.end_measuring()
             self._abandon_all("this process has left")
         self.calls.fail(errors.Closed("this process has left the namespace", what="session"))
         if self.connection is not None:
@@ -202,6 +203,7 @@ class ProcessEndpoint(CrewLink):
         self.room = Bell(self.lock)
         for publisher in self.publishers.values():
             publisher.forget()
+        self.outgoing.end_measuring()
         self.direct.forget()
         self.exchange.forget()
         connection, self.connection = self.connection, None

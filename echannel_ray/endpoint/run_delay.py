@@ -53,8 +53,9 @@ class RunDelay:
     def _read(self) -> int:
         try:
             return int(os.pread(self._descriptor, 80, 0).split()[1])
-        except (OSError, ValueError, IndexError):  # the thread has ended
+        except (OSError, ValueError, IndexError):  # the thread has ended; another one may get its name
             self.close()
+            self._thread = 0
             return self._before
 
     def close(self) -> None:

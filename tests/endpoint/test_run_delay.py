@@ -68,13 +68,24 @@ def test_a_wait_is_none():
 def test_it_asks_who_sends_most_and_bears_that_a_thread_ends():
     delay = RunDelay()
     in_thread(delay.look)
-    ended = delay._thread
     for _ in range(_SETTLED):
         delay.look()
-        assert delay._thread == ended
+        assert delay._thread != threading.get_ident()
     delay.look()
     assert delay._thread == threading.get_ident()
     assert delay.seconds >= 0
+
+
+def test_a_thread_that_got_the_name_of_one_that_ended_is_asked():
+    delay = RunDelay()
+    in_thread(delay.look)
+    delay._thread = threading.get_ident()  # as if it had been ours, and ended
+    assert delay.look() == 0
+    assert delay._descriptor < 0
+    for _ in range(_SETTLED + 1):
+        delay.look()
+    assert delay._thread == threading.get_ident()
+    assert delay._descriptor >= 0
 
 
 def test_without_what_the_kernel_counts_there_is_no_delay(monkeypatch):
