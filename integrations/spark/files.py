@@ -44,6 +44,7 @@ def staged(
             with pq.ParquetWriter(paths[-1], schema, use_dictionary=False, write_statistics=False) as writer:
                 if client.is_committed(channel, place.write) or client.is_aborted(channel, place.write):
                     _remove(paths)
+                    _leave(prefix.parent)
                     return ()
                 rows.append(_written(part, writer))
         texts = tuple(map(str, paths))
@@ -84,16 +85,21 @@ def remove_others(directory: str, write: str, chosen: Collection[str]) -> None:
     """Delete what attempts at a write have left that were not chosen."""
     own = _directory_of(directory, write)
     _remove([path for path in own.glob("*.parquet") if str(path) not in chosen])
-    if not chosen and own.is_dir():
-        try:
-            own.rmdir()
-        except OSError:
-            pass  # a late attempt has just made a file, and will find out that it came too late
+    if not chosen:
+        _leave(own)
 
 
 def _directory_of(directory: str, write: str) -> Path:
     # People choose the names of writes: what is no part of a path in them must not lead elsewhere.
     return Path(directory).resolve() / hashlib.blake2b(write.encode(), digest_size=16).hexdigest()
+
+
+def _leave(directory: Path) -> None:
+    """Delete the directory of a write that has ended; where a late attempt has just made a file, it will do so."""
+    try:
+        directory.rmdir()
+    except OSError:
+        pass  # there are files, or it is gone
 
 
 def _remove(paths: Iterable[Path]) -> None:
