@@ -126,8 +126,9 @@ class EndpointCore:
         self.publish_one, self.skip, self.drop_for_all = sender.send_to_all, sender.skip, sender.drop_for_all
         self.deliveries = Deliveries(node, endpoint)
         self.instructions: deque[Instruction] = deque()
-        # Of packs that have left: the gather, the events, their bytes, what made it due, how long it was gathered.
-        self.departed: list[tuple[Gather, int, int, Policy | None, float]] = []
+        # Of packs that have left, if a policy was asked: the gather, the events, their bytes, what made it due, how
+        # long it was gathered.
+        self.departed: list[tuple[Gather, int, int, Policy, float]] = []
         self.packs_sent = 0
         self._encode = encode
         self._chunk_bytes = chunk_bytes
@@ -449,7 +450,7 @@ class EndpointCore:
             stream.append(kind, payload, size_bytes)
             self.flush(flow, now, awaited.number)
             return
-        # Nothing goes with it, so it is not gathered, which is a fifth of what a producer does to deliver.
+        # Nothing goes with it, so it need not be gathered.
         columns = stream.alone(kind, payload, size_bytes, awaited.number)
         body = self._encode(columns, size_bytes, now + self.sender.clock_offset_seconds)
         stream.packs += 1

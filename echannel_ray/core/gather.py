@@ -148,7 +148,7 @@ class Gather:
         events: int,
         size_bytes: int,
         seconds: float,
-        due_by: Policy | None,
+        due_by: Policy,
         filling_seconds: float,
         delayed_seconds: float,
     ) -> None:

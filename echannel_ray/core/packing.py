@@ -73,7 +73,7 @@ class Policy(ABC):
     def lags(self, now: float) -> None:  # noqa: B027 (most policies don't care)
         """Somebody for whom packs leave has still to handle half of what may wait for that."""
 
-    def left(  # noqa: B027 (nor for this, some)
+    def left(  # noqa: B027 (one of fixed packs does not)
         self,
         now: float,
         events: int,

@@ -381,10 +381,11 @@ class Crew:
             else:
                 self.ticking = False
                 # Again after `ticking` was cleared: what came between found it set, and woke nobody.
-                if not self._tick():
+                is_busy = self._tick()
+                if not is_busy:
                     self._sleep(self._link.idle_seconds())
                 self.ticking = True
-                idle_ticks = _IDLE_TICKS - 1
+                idle_ticks = 0 if is_busy else _IDLE_TICKS - 1
             idle_ticks = 0 if self._tick() else idle_ticks + 1
 
     def _sleep(self, seconds: float) -> None:

@@ -73,7 +73,7 @@ class PendingDelivery(Waiter):
     def remote_result(self, answered: Answered) -> None:
         """A consumer in another process has handled it, let go of it, or failed; or its process has died."""
         outcome = answered.outcome
-        if not outcome and outcome is not None:
+        if outcome == b"":
             self._handled += 1
         elif outcome != RELEASED:
             what = "its process died, or its node did" if outcome is None else outcome.decode("utf-8", "replace")

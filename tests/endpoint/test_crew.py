@@ -7,11 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 import pytest
 
 from echannel_ray.endpoint.crew import EARLY_SECONDS, Crew, Waiter
+from tests.clusters import wait_until
 
 PATIENCE_SECONDS = 20.0
 
@@ -234,19 +236,52 @@ def test_a_link_that_fails_to_depart_is_asked_again(crew: Crew, link: ScriptedLi
     assert "the ticker goes on after an error" in caplog.text
 
 
-def test_the_ticker_does_not_fall_asleep_between_two_of_many_events(crew: Crew, link: ScriptedLink):
-    link.idles_for = PATIENCE_SECONDS
-    wait_until_idle(crew)
+def test_the_ticker_stays_awake_while_something_is_handled_between_any_two_ticks(crew: Crew, link: ScriptedLink):
     handled = threading.Semaphore(0)
+    awake: queue.Queue[bool] = queue.Queue()
 
-    def handle() -> None:
-        link.arrive(partial(crew.submit, Job(handled.release)))
-        assert handled.acquire(timeout=PATIENCE_SECONDS)
+    def tick() -> bool:
+        if awake.qsize() < 30:
+            awake.put(crew.ticking)  # first: what follows would wake it
+            before = len(link.readers)
+            link.arrive(partial(crew.submit, Job(handled.release)))
+            assert handled.acquire(timeout=PATIENCE_SECONDS)
+            wait_until(lambda: len(link.readers) > before)  # the leader is in no handler any more
+        return False
 
-    handle()  # wakes it
-    while not link.ticks.empty():
-        link.ticks.get()
-    for _ in range(20):
-        assert crew.ticking
-        handle()
-        link.ticks.get(timeout=PATIENCE_SECONDS)  # by itself, though nothing else is to be done
+    link.tick = tick  # type: ignore[method-assign]
+    crew.wake_ticker()
+    wait_until(lambda: awake.qsize() == 30)
+    seen = [awake.get() for _ in range(30)]
+    assert all(seen[2:])  # at first it may have been about to fall asleep
+
+
+def test_the_ticker_stays_awake_while_somebody_waits_anew_at_each_tick(crew: Crew, link: ScriptedLink):
+    awake: queue.Queue[bool] = queue.Queue()
+    waiting: list[tuple[Waiter, Future[bool]]] = []
+
+    def end_wait() -> None:
+        while waiting:
+            waiter, outcome = waiting.pop()
+            link.arrive(waiter.set)
+            assert outcome.result(PATIENCE_SECONDS)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiter_thread = pool.submit(threading.get_ident).result()
+
+        def tick() -> bool:
+            if awake.qsize() < 30:
+                awake.put(crew.ticking)
+                end_wait()
+                before = len(link.readers)
+                waiter = Waiter()
+                waiting.append((waiter, pool.submit(crew.wait, waiter, None)))
+                wait_until(lambda: waiter_thread in link.readers[before:])
+            return False
+
+        link.tick = tick  # type: ignore[method-assign]
+        crew.wake_ticker()
+        wait_until(lambda: awake.qsize() == 30)
+        end_wait()
+    seen = [awake.get() for _ in range(30)]
+    assert all(seen[2:])

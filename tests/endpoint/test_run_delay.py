@@ -11,6 +11,7 @@ import time
 import pytest
 
 from echannel_ray.endpoint.run_delay import _SETTLED, RunDelay
+from tests.clusters import wait_until
 
 pytestmark = pytest.mark.skipif(
     not os.path.exists(f"/proc/self/task/{threading.get_native_id()}/schedstat"), reason="this kernel does not count it"
@@ -60,7 +61,7 @@ def test_a_thread_whose_core_others_want(rival):
 
 def test_a_wait_is_none():
     delay = RunDelay()
-    before, began = delay.look(), time.monotonic()
+    began, before = time.monotonic(), delay.look()
     threading.Event().wait(0.2)
     assert delay.look() - before < time.monotonic() - began - 0.19
 
@@ -77,10 +78,17 @@ def test_it_asks_who_sends_most_and_bears_that_a_thread_ends():
 
 
 def test_a_thread_that_got_the_name_of_one_that_ended_is_asked():
-    delay = RunDelay()
-    in_thread(delay.look)
-    delay._thread = threading.get_ident()  # as if it had been ours, and ended
-    assert delay.look() == 0
+    delay, tasks = RunDelay(), []
+
+    def run() -> None:
+        tasks.append(f"/proc/self/task/{threading.get_native_id()}")
+        delay.look()
+
+    in_thread(run)
+    wait_until(lambda: not os.path.exists(tasks[0]))  # `join` returns a little earlier
+    seconds = delay.seconds
+    delay._thread = threading.get_ident()  # as if it had been ours
+    assert delay.look() == seconds
     assert delay._descriptor < 0
     for _ in range(_SETTLED + 1):
         delay.look()

@@ -106,7 +106,7 @@ def test_an_attempt_that_comes_too_late_deletes_its_files(channel, batch, tmp_pa
         client.channel(channel.name, batch.schema, {"disk": True})
         client.commit(channel.name, "w", [])
         files.staged(client, channel.name, WriteAttempt("w", 0, 0), [batch], str(tmp_path), batch.schema)
-    assert files_in(tmp_path) == []
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_large_partitions_are_several_files(channel, batch, tmp_path, monkeypatch):

@@ -67,3 +67,19 @@ def test_scalars_are_mixed_as_pickles_and_so_is_all_that_follows(line, first):
     assert len(mixed.pending) == 2 * len(events)
     line.tick()
     assert line.seen == events
+
+
+def test_a_mixture_outlasts_the_sleep_of_the_ticker(line):
+    """The ticker finds nothing to do also where others have the core for a while; then it must be woken."""
+    mixed, _, _ = join(line, PLAIN)
+    crew = line.producing.crew
+    line.seen.clear()
+    crew.ticking = False
+    mixed.disarm()
+    for event in (b"first", b"second"):
+        line.publisher.publish(event)
+    assert line.publisher.sink._plain_mixed is not None
+    assert mixed.room > 0
+    assert crew.ticking
+    line.tick()
+    assert line.seen == [b"first", b"second"]
