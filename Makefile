@@ -20,7 +20,7 @@ SHOWING_FIGURES := README.md docs/figures.md
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv check lint types imports tree wheels test soak demo bench figures lock clean
+.PHONY: help venv check lint types imports tree wheels wheel test soak demo bench figures lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -64,6 +64,10 @@ wheels: .venv/.wheels ## what the locks pin is there as wheels for all supported
 
 test: $(READY) ## the tests, in two processes; ONLY="-k name" runs some of them
 	$(BIN)/python -m pytest -n 2 $(ONLY)
+
+wheel: $(READY) tree ## dist/ with a wheel whose hot modules are compiled; takes minutes, and a C compiler
+	rm -rf dist build/lib* build/temp* build/bdist*
+	ECHANNEL_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 soak: $(READY) ## the tests that run for minutes
 	$(BIN)/python -m pytest -m soak --timeout 7200 $(ONLY)
