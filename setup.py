@@ -16,6 +16,7 @@ from setuptools import setup
 # - `core.lifetimes`: it is what can be;
 # - `core.states`: names of states, looked up seldom;
 # - `formats.packs`, `formats.mixed_packs`, `endpoint.calls`: they have msgspec's structs;
+# - `transport.connection`: links of TLS, and those of tests, extend its protocol;
 # - `producer`, `endpoint.ownership`: a producer binds methods as attributes, which compiled classes don't have.
 HOT = (
     "consumers/driver", "consumers/function_driver", "consumers/inbox", "consumers/mixed_driver",
@@ -29,7 +30,6 @@ HOT = (
     "formats/buffers", "formats/events",
     "producers/consumer_sink", "producers/drain", "producers/handover", "producers/mixed_list", "producers/outlet",
     "producers/pending_deliveries", "producers/publisher", "producers/room", "producers/sink",
-    "transport/connection",
 )  # fmt: skip
 
 extensions = []
