@@ -20,7 +20,7 @@ SHOWING_FIGURES := README.md docs/figures.md
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv check lint types imports tree wheels test soak demo bench figures lock clean
+.PHONY: help venv check lint types imports tree wheels wheel test test-compiled soak demo bench figures lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -64,6 +64,19 @@ wheels: .venv/.wheels ## what the locks pin is there as wheels for all supported
 
 test: $(READY) ## the tests, in two processes; ONLY="-k name" runs some of them
 	$(BIN)/python -m pytest -n 2 $(ONLY)
+
+# What each event passes, and what meets it; in a folder of its own, so that what is imported is what the wheel has.
+COMPILED_TESTS := tests/test_compilation.py tests/core tests/endpoint tests/producers tests/consumers tests/transport tests/api/test_combinations.py
+
+test-compiled: wheel ## the tests of what is compiled, with the compiled wheel
+	rm -rf build/compiled && mkdir -p build/compiled
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/compiled dist/*.whl
+	cp -r tests examples docs README.md CONTRIBUTING.md Makefile pyproject.toml setup.py build/compiled
+	cd build/compiled && ECHANNEL_COMPILED=1 $(CURDIR)/$(BIN)/python -m pytest -n 2 $(or $(ONLY),$(COMPILED_TESTS))
+
+wheel: $(READY) tree ## dist/ with a wheel whose hot modules are compiled; takes minutes, and a C compiler
+	rm -rf dist build/lib* build/temp* build/bdist*
+	ECHANNEL_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 soak: $(READY) ## the tests that run for minutes
 	$(BIN)/python -m pytest -m soak --timeout 7200 $(ONLY)

@@ -10,6 +10,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from echannel_ray.compilation import is_compiled
+
 # What is imported, and the package that has it. An experiment or baseline that lacks one is skipped by name.
 PACKAGES = {
     "zmq": "pyzmq",
@@ -53,6 +55,7 @@ def missing_package(error: BaseException) -> str | None:
 def versions() -> dict[str, str]:
     """Of all that is measured, and of what it stands beside."""
     packages = {package: _package_version(package) for package in (*ALWAYS_THERE, *PACKAGES.values())}
+    packages["echannel_ray"] = "compiled" if is_compiled() else "pure Python"
     return packages | {server: _server_version(server) for server in SERVERS}
 
 

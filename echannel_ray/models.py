@@ -24,6 +24,7 @@ class Part(BaseModel):
     restarts: int = 0
     endpoints: int = 0
     wire_version: int = 0
+    compiled: bool = False  # whether the hot modules of its process are compiled, or pure Python
     error: str | None = None  # why it did not answer; the other fields are empty then
 
 

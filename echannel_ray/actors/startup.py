@@ -28,6 +28,7 @@ import ray
 from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from echannel_ray.compilation import is_compiled
 from echannel_ray.errors import Disconnected, EChannelError, VersionMismatch
 from echannel_ray.ids import RAY_NAMESPACE, WIRE_VERSION, check_namespace, node_number
 
@@ -302,6 +303,7 @@ def describe_this_actor() -> dict[str, Any]:
         "node_id": context.get_node_id(),
         "restarts": _restarts(context.get_actor_id()),
         "wire_version": WIRE_VERSION,
+        "compiled": is_compiled(),
     }
 
 

@@ -32,6 +32,12 @@ def print_status(status: Status) -> None:
     out.print(parts)
     alive = [node for node in status.nodes if node.alive]
     out.print(f"\n{counted(len(alive), 'node')} alive, {sum(node.joined for node in alive)} with a concentrator")
+    there = [each for each in (status.name_server, *status.managers, *status.concentrators) if each.error is None]
+    compiled = sum(each.compiled for each in there)
+    if compiled in (0, len(there)):
+        out.print("all parts run compiled" if compiled else "all parts run as pure Python")
+    else:
+        out.print(f"{compiled} of {counted(len(there), 'part')} run compiled, the others as pure Python")
     for node in status.nodes:
         if node.suspected:
             out.print(f"node {short(node.node_id)} is suspected: it has been silent for more than a second")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from typing_extensions import override
 
+from echannel_ray.compilation import mypyc_attr
 from echannel_ray.consumers.bare_methods import bare
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 Receive = Callable[[Any], Iterable[Any] | None]  # of a demodulator
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Driver:
     """Takes one item after another from the queue of an inbox, and has it handled; one per inbox."""
 
@@ -56,6 +58,7 @@ class Driver:
 HandlerT = TypeVar("HandlerT", bound=Callable[[Any], Any])
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HandlerDriver(Driver, Generic[HandlerT]):
     """Has a handler called: something runs it from the first event that comes until the queue is found empty."""
 

@@ -24,7 +24,7 @@ class FunctionDriver(HandlerDriver[Callable[[Any], Any]]):
 
     def __init__(self, handler: Callable[[Any], Any], inbox: Inbox) -> None:
         super().__init__(handler, inbox)
-        self._thread = 0  # that is in the handler
+        self._handling_thread = 0  # that is in the handler
         self._events: Iterator[Any] | None = None  # of the run that is being handled, those that have their turn yet
         # How many it has (where it has several), for how many events each stands, and the counters when it began: of
         # what was handled, and of what was not.
@@ -62,7 +62,7 @@ class FunctionDriver(HandlerDriver[Callable[[Any], Any]]):
     @override
     def is_current_thread(self) -> bool:
         me = threading.get_ident()
-        return self._thread == me or self.inbox.endpoint.mixed.is_handling(self.inbox, me)
+        return self._handling_thread == me or self.inbox.endpoint.mixed.is_handling(self.inbox, me)
 
     def function_for(self, version: int, kind: int) -> Callable[[Any], Any] | None:
         """What may be called for each event of a kind by somebody else, while nothing waits here; under the endpoint's
@@ -77,7 +77,7 @@ class FunctionDriver(HandlerDriver[Callable[[Any], Any]]):
     def is_taken_by(self, thread: int) -> None:
         """A thread is in the handler, and runs this driver when it returns; under the endpoint's lock."""
         self._running = True
-        self._thread = thread
+        self._handling_thread = thread
 
     @override
     def notify(self) -> None:
@@ -91,13 +91,13 @@ class FunctionDriver(HandlerDriver[Callable[[Any], Any]]):
         """Handle all that has arrived, and what arrives meanwhile."""
         inbox = self.inbox
         queue, queue_lock = inbox.queue, inbox.queue_lock
-        self._thread = threading.get_ident()
+        self._handling_thread = threading.get_ident()
         while True:
             while queue:
                 with queue_lock:  # `pop`, without the call
-                    if not queue:
-                        break
-                    item = queue.popleft()
+                    item = queue.popleft() if queue else None
+                if item is None:
+                    break
                 try:
                     if inbox.closed:
                         inbox.discard(item)
@@ -112,14 +112,20 @@ class FunctionDriver(HandlerDriver[Callable[[Any], Any]]):
                         inbox.report_told(item.error)
                 except BaseException as error:
                     inbox.rescue(item, error)
-            with self._mutex:
-                if not queue and not inbox.handovers:
-                    self._thread = 0
-                    self._running = False
-                    break
+            if self._has_ended():
+                break
             if not queue:
                 inbox.refill()
         inbox.emptied()
+
+    def _has_ended(self) -> bool:
+        """Whether nothing is left to be handled: then whoever brings more has this driver run anew."""
+        with self._mutex:
+            if self.inbox.queue or self.inbox.handovers:
+                return False
+            self._handling_thread = 0
+            self._running = False
+            return True
 
     def _handle_run(self, run: Arrival[Source]) -> None:
         inbox = self.inbox

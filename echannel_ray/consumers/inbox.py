@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from echannel_ray.compilation import mypyc_attr
 from echannel_ray.consumers.bare_methods import bare
 from echannel_ray.consumers.driver import Driver
 from echannel_ray.consumers.message import Gap, Message
@@ -70,6 +71,7 @@ class Tracer(Protocol):
         """A span in which a message is handed out: the message that says so."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Supply:
     """What fills an inbox. This one: the streams of producers, whose events come by themselves."""
 

@@ -156,17 +156,19 @@ class MixedDriver:
         """Handle all that has come, and what comes meanwhile."""
         endpoint = self._endpoint
         turn: _PackInHand | None = None
-        while True:
+        handed_over = False  # what was left of a pack; another thread may be at what came since
+        while not handed_over:
             with endpoint.lock:
                 if turn is not None:
                     self._note(turn)
-                    if self._turn is not turn:
-                        break  # what was left was handed over, and another thread may be at what came since
-                turn = self._turn = _PackInHand(self._queue.popleft()) if self._queue else None
-                if turn is None:
-                    self.is_busy = False
-                    break
-            self._handle(turn)
+                    handed_over = self._turn is not turn
+                if not handed_over:
+                    turn = self._turn = _PackInHand(self._queue.popleft()) if self._queue else None
+                    self.is_busy = turn is not None
+            if turn is None:
+                break
+            if not handed_over:
+                self._handle(turn)
         if not endpoint.crew.leads:
             endpoint.outgoing.write()
         if turn is not None and turn.taken_over is not None:

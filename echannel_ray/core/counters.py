@@ -15,7 +15,9 @@ def add_up(sums: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Add counters to others, those in dicts by name; of what is no number the latest stays."""
     for name, value in more.items():
         if isinstance(value, dict):
-            add_up(sums.setdefault(name, {}), value)
+            if name not in sums:  # not `setdefault`: `sums` may be a `Counter`, which has 0 for what it has not
+                sums[name] = {}
+            add_up(sums[name], value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             sums[name] = sums.get(name, 0) + value
         else:

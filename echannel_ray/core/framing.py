@@ -13,6 +13,7 @@ The bytes themselves lie in a buffer of the caller's, which many framers may tak
 from __future__ import annotations
 
 from collections.abc import Iterator
+from mmap import mmap
 
 from echannel_ray.core.frames import (
     HEADER,
@@ -38,14 +39,14 @@ class Framer:
         self.rest: bytes | bytearray = b""
         self.needed_bytes = HEADER_BYTES  # that the buffer must hold for the next frame, as far as is known
 
-    def begin(self, buffer: bytearray) -> int:
+    def begin(self, buffer: bytearray | mmap) -> int:
         """Put what waits at the front of the buffer; how many bytes it is. The next ones go behind it."""
         have = len(self.rest)
         if have:
             buffer[:have] = self.rest
         return have
 
-    def frames(self, buffer: bytes | bytearray, end: int) -> Iterator[Found]:
+    def frames(self, buffer: bytes | bytearray | mmap, end: int) -> Iterator[Found]:
         """The whole frames in `buffer[:end]`, in order."""
         position = 0
         self.needed_bytes = HEADER_BYTES

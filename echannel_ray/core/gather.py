@@ -8,6 +8,7 @@ from weakref import ref
 
 from echannel_ray.core.frames import CHUNK_BYTES, MAX_PACK_BYTES
 from echannel_ray.core.kinds import GAP, IN_SEGMENT, NOTICE, PLAIN, as_wire
+from echannel_ray.core.lifetimes import Lifetime
 from echannel_ray.core.packing import Packing, Policy, policy_of
 
 if TYPE_CHECKING:
@@ -67,7 +68,6 @@ class Gather:
     """
 
     __slots__ = (
-        "__weakref__",
         "_after_large",
         "_has_said",
         "_left_before",
@@ -85,6 +85,7 @@ class Gather:
         "has_large",
         "kind",
         "kinds",
+        "lifetime",
         "marks",
         "mixture",
         "mixtures",
@@ -98,6 +99,7 @@ class Gather:
     )  # fmt: skip
 
     def __init__(self) -> None:
+        self.lifetime = Lifetime()
         self.stream: Any = None  # whose run is open (a SenderStream)
         self.kind = PLAIN
         self.stream_of_route: dict[int, Any] = {}  # of the routes that the flow has declared

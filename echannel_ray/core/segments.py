@@ -23,6 +23,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple
 
+from echannel_ray.compilation import mypyc_attr
+
 # What a slot is a multiple of. Smaller ones would spare memory for events just above the least size; what a slot costs
 # does not depend on its size.
 GRANULE_BYTES: Final = 64 << 10
@@ -73,6 +75,7 @@ def place_of(data: bytes) -> SegmentPlace:
     return SegmentPlace(*_PLACE.unpack(data))
 
 
+@mypyc_attr(native_class=False)
 class Lent(bytes):
     """A place in a pack that is on its way. Whoever has it may send it again, so it keeps the slot leased."""
 
@@ -296,6 +299,7 @@ class Arenas:
             arena.validate()
 
 
+@mypyc_attr(native_class=False)
 class Placed(list[memoryview]):
     """The bytes of an event that lie in a slot: a payload in pieces, of which there is one, and where that is.
 

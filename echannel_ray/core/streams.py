@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from echannel_ray.core.flows import FlowSender
 from echannel_ray.core.gather import Gather, PackColumns
 from echannel_ray.core.kinds import as_wire
+from echannel_ray.core.lifetimes import Lifetime
 from echannel_ray.core.messages import Consumer
 from echannel_ray.core.packing import Packing, Policy, policy_of
 from echannel_ray.core.states import next_state
@@ -192,7 +193,7 @@ class SenderStream:
         self.waited_seconds = 0.0  # that an event has waited elsewhere, at most, before it is published here
         self._clock_offset_seconds = clock_offset_seconds
         self.policy = policy_of(packing)  # when its packs leave, as the link that it has now would have it
-        self._policies: WeakKeyDictionary[Gather, Policy] = WeakKeyDictionary()  # of all links that it has
+        self._policies: WeakKeyDictionary[Lifetime, Policy] = WeakKeyDictionary()  # of all links that it has
         self.mixture: Mixture | None = None  # that has its numbers now
         self.lane = 0  # there
         # Its numbers, while it is in no mixture: see `next_sequence`, `published_bytes`.
@@ -290,9 +291,9 @@ class SenderStream:
 
     def policy_on(self, gather: Gather) -> Policy:
         """The packing policy of this stream on one of its links."""
-        found = self._policies.get(gather)
+        found = self._policies.get(gather.lifetime)
         if found is None:
-            found = self._policies[gather] = gather.policy(self.packing, self._clock_offset_seconds())
+            found = self._policies[gather.lifetime] = gather.policy(self.packing, self._clock_offset_seconds())
         return found
 
     def links(self) -> Iterator[tuple[Route, Policy]]:

@@ -31,6 +31,7 @@ from echannel_ray.transport import wire
 
 if TYPE_CHECKING:
     from echannel_ray.derived.host import Host
+    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
     from echannel_ray.producers.consumer_sink import ConsumerSink
 
 # Where a modulator keeps a queue of its own, so much may be under way: what it decides at the last moment is to be of
@@ -105,11 +106,11 @@ class Branch:
     def __init__(self, sink: ConsumerSink, derived: Derived) -> None:
         self.sink = sink
         self.publisher = publisher = sink.publisher
-        self.endpoint = sink.endpoint
-        self.derived = derived
+        self.endpoint: ProcessEndpoint = sink.endpoint
+        self.derived: Derived = derived
         self.host: Host | None = None
         self.children: tuple[Branch, ...] = ()
-        self.mutex = threading.Lock()
+        self.mutex: threading.Lock = threading.Lock()
         self.pending: deque[Chunk] = deque()
         self.events_in = 0
         self.events_out = 0

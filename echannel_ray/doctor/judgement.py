@@ -100,7 +100,8 @@ def _packages(facts: Facts) -> Iterator[Finding]:
         yield problem("package", f"Ray {ray}", "install Ray 2.53 or newer")
     else:
         ours = facts.packages.get(OURS) or "from a directory"
-        yield fine("package", f"{OURS} {ours}, wire version {facts.wire_version}; Ray {ray}")
+        kind = "compiled" if facts.compiled else "pure Python"
+        yield fine("package", f"{OURS} {ours}, {kind}, wire version {facts.wire_version}; Ray {ray}")
 
 
 def _extras(facts: Facts) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
+from echannel_ray.compilation import is_compiled
 from echannel_ray.errors import EChannelError
 from echannel_ray.ids import WIRE_VERSION
 
@@ -33,6 +34,7 @@ class Facts(BaseModel):
     architecture: str = ""
     packages: dict[str, str | None] = Field(default_factory=dict)  # versions; None is not installed
     wire_version: int = WIRE_VERSION
+    compiled: bool = Field(default_factory=is_compiled)  # whether the hot modules are, or are pure Python
     import_error: str | None = None  # why there is no echannel_ray; the rest is missing then
     java: str | None = None
     tmpdir: str = ""

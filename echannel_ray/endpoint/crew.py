@@ -22,6 +22,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from echannel_ray.compilation import mypyc_attr
+
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.002
@@ -84,6 +86,7 @@ class CrewLink(Protocol):
         """How long the ticker may sleep when `tick` had nothing to do."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Waiter:
     """Waits for one thing; it comes by the link as a rule, and whoever reads it calls `set`."""
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from echannel_ray import errors
+from echannel_ray.compilation import mypyc_attr
 from echannel_ray.core import frames
 from echannel_ray.core.frames import MAX_GREETING_BYTES, Buffer
 from echannel_ray.core.framing import Framer
@@ -43,6 +44,7 @@ _MAX_HANDED_OVER = 2
 _BUFFER_BYTES = 256 << 10
 
 
+@mypyc_attr(native_class=False)
 class HandedOver(bytes):
     """A frame beside which memory is handed over."""
 

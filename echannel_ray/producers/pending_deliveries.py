@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from echannel_ray.compilation import mypyc_attr
 from echannel_ray.core.deliveries import RELEASED, Answered, Awaited
 from echannel_ray.endpoint.crew import Waiter
 from echannel_ray.endpoint.deadlines import deadline_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True)
 class Failure:
     """A consumer that did not handle a delivered event, and why."""
@@ -26,6 +28,7 @@ class Failure:
     error: str
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True)
 class Receipt:
     """A delivered event was handled by so many consumers."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from echannel_ray import errors
+from echannel_ray.compilation import mypyc_attr
 from echannel_ray.core.lags import ends_of, stream_name
 from echannel_ray.core.messages import Membership, OpenedLog, UnregisterProducer
 from echannel_ray.core.packing import Packing
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from echannel_ray.endpoint.segment_store import SegmentStore
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Origin:
     """What publishes by a producer of its own what a log holds: it follows who consumes, and counts otherwise."""
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from echannel_ray.compilation import mypyc_attr
 from echannel_ray.endpoint.record_codec import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from echannel_ray.core.messages import Membership
+    from echannel_ray.core.streams import SenderStream
     from echannel_ray.core.windows import Blocker
     from echannel_ray.derived.branch import Branch
+    from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
+    from echannel_ray.endpoint.record_codec import RecordEncoder
     from echannel_ray.producers.outlet import Encoded, Outlet
     from echannel_ray.producers.pending_deliveries import PendingDelivery
     from echannel_ray.producers.publisher import Publisher
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Sink:
     """One per producer, which asks it for all that depends on where its events go."""
 
@@ -25,9 +30,9 @@ class Sink:
     def __init__(self, publisher: Publisher) -> None:
         self.publisher = publisher
         self.is_halted = False  # while consumers go over to other modulators
-        self.endpoint = publisher.endpoint
-        self.stream = publisher.stream
-        self.records = publisher.records
+        self.endpoint: ProcessEndpoint = publisher.endpoint
+        self.stream: SenderStream = publisher.stream
+        self.records: RecordEncoder | None = publisher.records
         self.encode: Callable[[Any], Encoded] = publisher.encode
         self.lock = publisher.endpoint.lock
 

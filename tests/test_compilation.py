@@ -1,0 +1,80 @@
+"""What runs is what was asked for: the files as they are, or (`make test-compiled`) those of a compiled wheel."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+import echannel_ray as ec
+from echannel_ray.benchmarks.extras import versions
+from echannel_ray.cli.tables import print_status
+from echannel_ray.compilation import is_compiled
+from echannel_ray.doctor.judgement import judge
+from echannel_ray.doctor.machine_facts import OURS, REQUIRED, Facts
+from echannel_ray.models import Manager, Part, Status
+
+IS_COMPILED = os.environ.get("ECHANNEL_COMPILED") == "1"
+ROOT = Path(__file__).parent.parent
+
+
+def hot_modules() -> list[str]:
+    """Those that `setup.py` has compiled."""
+    for node in ast.parse((ROOT / "setup.py").read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "HOT":
+            return [f"echannel_ray.{name.replace('/', '.')}" for name in ast.literal_eval(node.value)]
+    raise AssertionError("setup.py names no hot modules")
+
+
+@pytest.mark.parametrize("name", hot_modules())
+def test_a_hot_module_is_what_was_asked_for(name):
+    file = importlib.import_module(name).__file__
+    assert file is not None
+    assert file.endswith(tuple(EXTENSION_SUFFIXES)) == IS_COMPILED
+
+
+def test_who_asks_is_told():
+    assert is_compiled() == IS_COMPILED
+    told = "compiled" if IS_COMPILED else "pure Python"
+    assert versions()["echannel_ray"] == told
+    (package,) = [
+        each for each in judge([Facts(packages=dict.fromkeys((*REQUIRED, OURS), "2.60"))]) if each.check == "package"
+    ]
+    assert f", {told}," in package.says
+
+
+@pytest.mark.parametrize(
+    ("compiled", "told"),
+    [
+        ((True, True), "all parts run compiled"),
+        ((False, False), "all parts run as pure Python"),
+        ((True, False), "1 of 2 parts run compiled, the others as pure Python"),
+    ],
+)
+def test_the_status_says_which_parts_are(compiled, told, capsys):
+    server, manager = compiled
+    status = Status(
+        namespace="n",
+        name_server=Part(name="name-server", compiled=server),
+        managers=[Manager(name="manager", compiled=manager), Manager(name="gone", error="it does not answer")],
+        concentrators=[],
+        channels=[],
+        nodes=[],
+    )
+    print_status(status)
+    assert told in capsys.readouterr().out
+
+
+def test_parts_say_it_themselves(two_nodes):
+    ec.connect()
+    try:
+        status = ec.status()
+        assert {part.compiled for part in (status.name_server, *status.managers, *status.concentrators)} == {
+            IS_COMPILED
+        }
+    finally:
+        ec.shutdown()
