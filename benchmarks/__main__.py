@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from echannel_ray.benchmarks import report, terminal
+from echannel_ray.benchmarks.facts import FOLDER
 from echannel_ray.benchmarks.harness.samples import Plan
 from echannel_ray.benchmarks.result import as_json
 from echannel_ray.benchmarks.table import EXPERIMENTS, UnknownExperiment, chosen, listed
@@ -35,6 +36,13 @@ def main() -> int:
     parser.add_argument(
         "--render", action="store_true", help="measure nothing: write the page and the documents of what is kept anew"
     )
+    parser.add_argument(
+        "--sources",
+        type=Path,
+        default=FOLDER.parent,
+        metavar="FOLDER",
+        help="the working tree that this package was made of, whose revision the results tell; else the one it is in",
+    )
     parser.add_argument("--seed", type=int, default=1, help="for the payloads and the order of turns")
     arguments = parser.parse_args()
     try:
@@ -52,7 +60,7 @@ def main() -> int:
     from echannel_ray.benchmarks.running import run_all  # which imports Ray
 
     results = []
-    for result in run_all(experiments, Plan(arguments.short, arguments.seed)):
+    for result in run_all(experiments, Plan(arguments.short, arguments.seed), arguments.sources):
         results.append(result)
         if arguments.out:
             report.save(result, arguments.out)

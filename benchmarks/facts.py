@@ -44,9 +44,9 @@ class Facts:
     date: str
 
 
-def facts() -> Facts:
-    """Those of this process."""
-    return Facts(_machine(), extras.versions(), _revision(), time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
+def facts(sources: Path = FOLDER.parent) -> Facts:
+    """Those of this process; `sources` is the working tree that it was made of."""
+    return Facts(_machine(), extras.versions(), _revision(sources), time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
 
 
 def _machine() -> Machine:
@@ -67,19 +67,19 @@ def _processor() -> str:
     return platform.machine()  # ARM has no such line
 
 
-def _revision() -> str:
+def _revision(sources: Path) -> str:
     """The commit that was measured, if this is its working tree: a wheel may lie inside somebody else's repository."""
-    if _git("rev-parse", "--show-toplevel") != str(FOLDER.parent):
+    if _git(sources, "rev-parse", "--show-toplevel") != str(sources.resolve()):
         return ""
     # The results themselves are in the tree too, and are written during a run: only code makes a difference.
-    changed = _git("status", "--porcelain", "--", "*.py")
-    return _git("rev-parse", "HEAD") + (" and changes" if changed else "")
+    changed = _git(sources, "status", "--porcelain", "--", "*.py")
+    return _git(sources, "rev-parse", "HEAD") + (" and changes" if changed else "")
 
 
-def _git(*arguments: str) -> str:
+def _git(folder: Path, *arguments: str) -> str:
     try:
         done = subprocess.run(
-            ["git", "-C", str(FOLDER), *arguments], capture_output=True, text=True, timeout=extras.ANSWER_SECONDS
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=extras.ANSWER_SECONDS
         )
     except (OSError, subprocess.SubprocessError):
         return ""

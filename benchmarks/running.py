@@ -7,11 +7,12 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from echannel_ray.benchmarks import extras
 from echannel_ray.benchmarks.baselines.servers import Missing
 from echannel_ray.benchmarks.conclusions import conclude
-from echannel_ray.benchmarks.facts import Facts, facts
+from echannel_ray.benchmarks.facts import FOLDER, Facts, facts
 from echannel_ray.benchmarks.harness.cluster import running_ray
 from echannel_ray.benchmarks.harness.rows import Figure, failure, judged, skipped
 from echannel_ray.benchmarks.harness.samples import Plan
@@ -19,9 +20,9 @@ from echannel_ray.benchmarks.result import Result
 from echannel_ray.benchmarks.table import Experiment
 
 
-def run_all(experiments: Sequence[Experiment], plan: Plan) -> Iterator[Result]:
+def run_all(experiments: Sequence[Experiment], plan: Plan, sources: Path = FOLDER.parent) -> Iterator[Result]:
     """The results as they come. Those that need as many nodes share a Ray."""
-    here, done, began = facts(), 0, time.monotonic()
+    here, done, began = facts(sources), 0, time.monotonic()
     for nodes in sorted({experiment.nodes for experiment in experiments}):
         with running_ray(nodes):
             signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C; with Ray's own handler it aborts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import pkgutil
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -35,6 +36,38 @@ def test_a_hot_module_is_what_was_asked_for(name):
     file = importlib.import_module(name).__file__
     assert file is not None
     assert file.endswith(tuple(EXTENSION_SUFFIXES)) == IS_COMPILED
+
+
+def test_no_class_overrides_an_attribute_of_a_hot_one():
+    # A compiled class reads its own: what differs has to be set by `__init__`.
+    hot = hot_modules()
+    for _, name, _ in pkgutil.walk_packages(ec.__path__, "echannel_ray."):
+        if not name.endswith("__main__"):
+            importlib.import_module(name)
+    todo = [
+        each
+        for name in hot
+        for each in vars(importlib.import_module(name)).values()
+        if isinstance(each, type) and each.__module__ == name
+    ]
+    overridden = []
+    seen = set()
+    while todo:
+        base = todo.pop()
+        for each in base.__subclasses__():
+            todo.append(each)
+            seen.add(each)
+            if each.__module__ not in hot:
+                overridden += [
+                    f"{each.__qualname__}.{name}"
+                    for name, value in vars(each).items()
+                    if name in vars(base)
+                    and not name.startswith("__")
+                    and not callable(value)
+                    and not hasattr(value, "__get__")
+                ]
+    assert {"LogReader", "PullDriver", "LogSink"} <= {each.__name__ for each in seen}
+    assert overridden == []
 
 
 def test_who_asks_is_told():

@@ -21,10 +21,9 @@ Receive = Callable[[Any], Iterable[Any] | None]  # of a demodulator
 class Driver:
     """Takes one item after another from the queue of an inbox, and has it handled; one per inbox."""
 
-    is_pulled = False  # its user asks for events, and learns of its end then
-
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
+        self.is_pulled = False  # its user asks for events, and learns of its end then
 
     def add_version(self, version: int, receive: Receive | None) -> None:
         """Events of this version of the handler, once they come, go through this method of its demodulator."""

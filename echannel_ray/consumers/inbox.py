@@ -75,10 +75,9 @@ class Tracer(Protocol):
 class Supply:
     """What fills an inbox. This one: the streams of producers, whose events come by themselves."""
 
-    reads_logs = False  # of a retained channel, which have to be told how far they were handled
-
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
+        self.reads_logs = False  # of a retained channel, which have to be told how far they were handled
 
     def logs_are(self, logs: Sequence[LogAddress]) -> None:
         """Take in where the channel's logs are now; under the endpoint's lock."""

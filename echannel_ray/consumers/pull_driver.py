@@ -37,10 +37,9 @@ class PullDriver(Driver):
     die first. `wake` is called when there is something to take.
     """
 
-    is_pulled = True
-
     def __init__(self, inbox: Inbox, wake: Callable[[], None] | None = None, ledger: Ledger | None = None) -> None:
         super().__init__(inbox)
+        self.is_pulled = True
         self._wake = wake
         self._ledger = ledger
         self._waiters: deque[Waiter] = deque()

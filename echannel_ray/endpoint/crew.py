@@ -138,7 +138,7 @@ class Crew:
         self._mutex = threading.Lock()
         self._ready: deque[Runnable] = deque()
         self._idle: list[threading.Lock] = []
-        self._leader: int | None = None
+        self._leader = 0  # the thread that leads; 0 is nobody
         self._borrowing = threading.Lock()
         self._granted: threading.Lock | None = None
         self._borrower = 0
@@ -205,7 +205,7 @@ class Crew:
         me = threading.get_ident()
         while not self._closed:
             with self._mutex:
-                if self._leader is None and self._granted is None and not self._borrower:
+                if not self._leader and self._granted is None and not self._borrower:
                     self._leader = me
             if self._leader == me:
                 self._lead(me)
@@ -223,7 +223,7 @@ class Crew:
         wake = threading.Lock()
         wake.acquire()
         with self._mutex:
-            if self._ready or self._closed or (self._leader is None and self._granted is None and not self._borrower):
+            if self._ready or self._closed or (not self._leader and self._granted is None and not self._borrower):
                 return True
             if len(self._idle) >= _MAX_IDLE_THREADS:
                 return False
@@ -248,17 +248,22 @@ class Crew:
                 if self._leader != me:
                     return
                 self._in_handler = False
-            if self._granted is not None:
-                with self._mutex:
-                    granted, self._granted = self._granted, None
-                    if granted is not None:
-                        self._leader = self._borrower
-                        granted.release()
-                        return
+            if self._granted is not None and self._grant():
+                return
             if not self._link.read(None):
                 self._link.restore()
             if self._leader != me:
                 return
+
+    def _grant(self) -> bool:
+        """Let who waits to borrow the lead have it, if somebody still does."""
+        with self._mutex:
+            granted, self._granted = self._granted, None
+            if granted is None:
+                return False
+            self._leader = self._borrower
+            granted.release()
+            return True
 
     def step_aside(self) -> None:
         """The calling thread is about to wait: if it leads, somebody else must."""
@@ -278,7 +283,7 @@ class Crew:
             self._leader = self._borrower
             granted.release()
         else:
-            self._leader = None
+            self._leader = 0
             self._wake_one()
 
     @property
@@ -311,7 +316,7 @@ class Crew:
             if self._closed:
                 return False
             self._borrower = me
-            if self._leader is None:
+            if not self._leader:
                 self._leader = me
                 return True
             granted = self._granted = threading.Lock()
@@ -324,7 +329,7 @@ class Crew:
                 self._granted = None
                 self._borrower = 0
                 if self._leader == me:
-                    self._leader = None
+                    self._leader = 0
                     self._wake_one()
             raise
         with self._mutex:
@@ -348,7 +353,7 @@ class Crew:
         finally:
             waiter.interrupt = None
             with self._mutex:
-                self._leader = None
+                self._leader = 0
                 self._borrower = 0
                 self._free_ticks = 0
                 if self._ready or not waiter.done:
@@ -445,11 +450,11 @@ class Crew:
                         if self._handling == self._seen_handling and self._in_handler:
                             self._pass_on()
             return True
-        if self._leader is None and not self._borrower:
+        if not self._leader and not self._borrower:
             self._free_ticks += 1
             if self._free_ticks > 1:
                 with self._mutex:
-                    if self._leader is None and not self._borrower:
+                    if not self._leader and not self._borrower:
                         self._wake_one()
             return True
         return has_handled or has_waited

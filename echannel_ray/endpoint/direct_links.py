@@ -225,7 +225,8 @@ class DirectLinks:
     def accept(self) -> None:
         """Take in who has linked up; the reading thread calls this."""
         now = time.monotonic()
-        while self.listener is not None and (connection := self.listener.accept()) is not None:
+        listener = self.listener
+        while listener is not None and (connection := listener.accept()) is not None:
             if self._has_place(now):
                 self.all = (*self.all, DirectLink(connection, now))
                 self._endpoint.incoming.links_changed()

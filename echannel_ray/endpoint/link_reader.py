@@ -247,8 +247,7 @@ class LinkReader:
         if link is None or source is None:
             return
         taker, eager = self._taker, self._eager
-        self._eager = source
-        while self._eager is not None and self._take(source):
+        while self._take(source) and self._eager is source:
             pass
         self._taker, self._eager = taker, eager
         self._endpoint.direct.end(link)

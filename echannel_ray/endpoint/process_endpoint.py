@@ -169,8 +169,9 @@ class ProcessEndpoint(CrewLink):
         self.crew.close()
         self.direct.close()
         self.exchange.close()
-        if self.connection is not None:
-            self.connection.close()
+        connection = self.connection  # another thread may be about to let go of it
+        if connection is not None:
+            connection.close()
 
     def leave_node(self, seconds: float) -> None:
         """The node is to be removed: have this endpoint's owner leave it, in a thread of its own; under the lock."""

@@ -144,22 +144,22 @@ class ConsumerSink(Sink):
             found = self._writers.get(event_class)
             if found is not None and not self._unsimple:
                 kind, write, size = found
-                payload = write(event)
-                if payload is not None:
-                    size = size or len(payload) + OVERHEAD_BYTES
+                written = write(event)
+                if written is not None:
+                    size = size or len(written) + OVERHEAD_BYTES
                     place = self._encoded_mixed
                     if place is None:
                         armed_kind, pending = self._encoded
                         if kind == armed_kind and len(pending) < self._encoded_room and size <= self._armed_bytes:
-                            pending.append(payload)
+                            pending.append(written)
                             return True
                     else:
                         mixed, lane, armed_kind = place
                         pending = mixed.pending
                         if kind == armed_kind and len(pending) < mixed.room and size <= _MAX_MIXED_SIZE:
-                            pending.extend((lane, payload))
+                            pending.extend((lane, written))
                             return True
-                    return self._gather(event, timeout, kind, payload, size)
+                    return self._gather(event, timeout, kind, written, size)
                 self._unsimple = _UNSIMPLE
             elif found is not None:
                 self._unsimple -= 1

@@ -69,11 +69,10 @@ class LogSource(NamedTuple):
 class LogReader(Supply):
     """The reader of one subscription of a retained channel; large, since each step of reading may fail by itself."""
 
-    reads_logs = True
-
     def __init__(self, endpoint: ProcessEndpoint, inbox: Inbox, start: str | Position) -> None:
         self._endpoint = endpoint
         super().__init__(inbox)
+        self.reads_logs = True
         self._start = start
         # Taken around the endpoint's, never within it.
         self._lock = threading.RLock()

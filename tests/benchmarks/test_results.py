@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
@@ -85,11 +86,27 @@ def test_facts_of_this_machine():
 
 
 def test_a_revision_is_that_of_our_own_repository(tmp_path, monkeypatch):
-    monkeypatch.setattr(facts, "FOLDER", tmp_path)
-    assert facts._revision() == ""
+    assert facts._revision(tmp_path) == ""
     # A wheel, somewhere inside another repository.
-    monkeypatch.setattr(facts, "_git", lambda *arguments: str(tmp_path))
-    assert facts._revision() == ""
+    monkeypatch.setattr(facts, "_git", lambda *arguments: str(tmp_path.parent))
+    assert facts._revision(tmp_path) == ""
+
+
+def test_a_revision_is_that_of_the_sources_it_was_made_of(tmp_path):
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=n", "-c", "user.email=n@localhost")
+        return subprocess.run(
+            ["git", "-C", tmp_path, *identity, *arguments], check=True, capture_output=True, text=True
+        ).stdout
+
+    git("init", "--quiet")
+    (tmp_path / "code.py").touch()
+    git("add", "code.py")
+    git("commit", "--quiet", "--message", "code")
+    commit = git("rev-parse", "HEAD").strip()
+    assert facts.facts(tmp_path).revision == commit
+    (tmp_path / "code.py").write_text("changed = True")
+    assert facts.facts(tmp_path).revision == f"{commit} and changes"
 
 
 @pytest.mark.parametrize(("load", "doubts"), [(1.0, 0), (1.01, 1)])

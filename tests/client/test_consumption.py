@@ -26,10 +26,9 @@ class Demodulator:
 class Logs(Supply):
     """What reads the logs of a subscription."""
 
-    reads_logs = True
-
     def __init__(self, script, inbox: Inbox, error: Exception | None = None) -> None:
         super().__init__(inbox)
+        self.reads_logs = True
         self._asked, self._error = script.asked, error
 
     def stop(self) -> None:
