@@ -17,14 +17,14 @@ from setuptools import setup
 # - `core.states`: names of states, looked up seldom;
 # - `formats.packs`, `formats.mixed_packs`, `endpoint.calls`: they have msgspec's structs;
 # - `transport.connection`: links of TLS, and those of tests, extend its protocol;
-# - `producer`, `endpoint.ownership`: a producer binds methods as attributes, which compiled classes don't have.
+# - `producer`, `endpoint.ownership`: a producer binds methods as attributes, which compiled classes don't have;
+# - `delivery`, as all that users see: what is compiled shows them no annotations.
 HOT = (
     "consumers/driver", "consumers/function_driver", "consumers/inbox", "consumers/mixed_driver",
     "core/arrivals", "core/counters", "core/credit", "core/cursors", "core/cutover", "core/deliveries",
     "core/drain_point", "core/endpoint", "core/flows", "core/frames", "core/framing", "core/gather", "core/kinds",
     "core/laggards", "core/large_events", "core/latencies", "core/mixed_receipts", "core/mixtures", "core/receiver",
     "core/relay", "core/segments", "core/sender", "core/streams", "core/ways", "core/windows",
-    "delivery",
     "endpoint/bell", "endpoint/by_channel", "endpoint/crew", "endpoint/deadlines", "endpoint/direct_links",
     "endpoint/link_reader", "endpoint/link_writer", "endpoint/process_endpoint", "endpoint/timers",
     "formats/buffers", "formats/events",

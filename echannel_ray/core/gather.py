@@ -51,7 +51,7 @@ class Pack(Protocol):
     marks: list[int]
     kinds: bytes
     delivery: int
-    events: list[Any]
+    events: Any  # a list, or what stands for one
     stamp: float
     tokens: bytes
 

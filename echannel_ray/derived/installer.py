@@ -112,7 +112,7 @@ class Installer:
         return tuple(
             RefusedModulator(branch.derived.key, publisher.stream.number, wire.encode_error(branch.error))
             for publisher in publishers
-            for branch in publisher.sink.branches
+            for branch in publisher.sink.modulated()
             if branch.host is None and branch.error is not None and branch.derived.key in present
         )
 

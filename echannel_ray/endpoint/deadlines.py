@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any, TypeAlias
+
+# Seconds or None, as a caller gave them: `deadline_of` says in words what is wrong with anything else, where a compiled
+# function that asked for these types would say less.
+GivenTimeout: TypeAlias = Any
 
 
-def deadline_of(timeout_seconds: float | None) -> float | None:
+def deadline_of(timeout_seconds: GivenTimeout) -> float | None:
     """When a call that begins now has to give up, by `time.monotonic`; None is never."""
     if timeout_seconds is None:
         return None

@@ -119,7 +119,7 @@ class MetricsReporter:
             return False
         more = self._growth(publisher, publisher.totals())
         named: dict[str, Any] = {}
-        names = {branch.derived.key: branch.derived.shipment.name for branch in publisher.sink.branches}
+        names = {branch.derived.key: branch.derived.shipment.name for branch in publisher.sink.modulated()}
         for key, each in more.pop("derived", {}).items():
             add_up(named, {names[key]: each})
         self._add(publisher.channel, {**more, "derived": named} if named else more)

@@ -78,7 +78,7 @@ def sealed_events(body: Decoded) -> list[Any]:
 class Decoding(NamedTuple):
     """What becomes of what comes in at an endpoint: of the events of a pack, and of one that came in chunks."""
 
-    events: Callable[[Decoded], list[Any]]
+    events: Callable[[Decoded], Any]  # a list, or what stands for one
     event: Callable[[int, Any], Any]
 
 

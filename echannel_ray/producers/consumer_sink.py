@@ -39,6 +39,7 @@ from echannel_ray.producers.sink import Sink
 
 if TYPE_CHECKING:
     from echannel_ray.derived.inline_host import InlineHost
+    from echannel_ray.endpoint.deadlines import GivenTimeout
     from echannel_ray.producers.mixed_list import MixedList
     from echannel_ray.producers.publisher import Publisher
 
@@ -111,10 +112,14 @@ class ConsumerSink(Sink):
         self._lane = b""
         self._takes_turns = False  # whether it is one of many that have little each
 
+    @override
+    def modulated(self) -> Branches:
+        return self.branches
+
     # ---- publishing ----
 
     @override
-    def publish(self, event: Any, timeout: float | None = None) -> bool:
+    def publish(self, event: Any, timeout: GivenTimeout = None) -> bool:
         # An append is atomic: where we are armed, it needs no lock.
         event_class = type(event)
         if self._plain_room:
@@ -179,7 +184,7 @@ class ConsumerSink(Sink):
         kind, payload, size = self.encode(event)
         return self._append(kind, payload, size) or self._gather(event, timeout, kind, payload, size)
 
-    def _gather(self, event: Any, timeout: float | None, kind: int, payload: Any, size: int) -> bool:
+    def _gather(self, event: Any, timeout: GivenTimeout, kind: int, payload: Any, size: int) -> bool:
         """Add the event to the pack that is being gathered; the usual way of a producer that is not armed."""
         stream = self.stream
         endpoint = self.endpoint
@@ -560,7 +565,7 @@ class ConsumerSink(Sink):
         return complete
 
     @override
-    def deliver(self, event: Any, timeout: float | None = None) -> PendingDelivery:
+    def deliver(self, event: Any, timeout: GivenTimeout = None) -> PendingDelivery:
         stream = self.stream
         if stream.limit_bytes < 0:
             return self.publisher.deliver_encoded(event, timeout)
@@ -623,7 +628,7 @@ class ConsumerSink(Sink):
         return blockers
 
     @override
-    def drain(self, timeout: float | None) -> None:
+    def drain(self, timeout: GivenTimeout) -> None:
         Drain(self, timeout).run()
 
     @override

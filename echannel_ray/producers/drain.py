@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from echannel_ray.core.drain_point import DrainPoint
-from echannel_ray.endpoint.deadlines import deadline_of
+from echannel_ray.endpoint.deadlines import GivenTimeout, deadline_of
 from echannel_ray.producers.room import ASK_AGAIN_SECONDS
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Drain:
     """One call of `drain`: what it waits for is what had been published when it began."""
 
-    def __init__(self, sink: ConsumerSink, timeout: float | None) -> None:
+    def __init__(self, sink: ConsumerSink, timeout: GivenTimeout) -> None:
         self._sink = sink
         self._publisher = sink.publisher
         self._endpoint = sink.endpoint

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from echannel_ray.compilation import mypyc_attr
 from echannel_ray.core.deliveries import RELEASED, Answered, Awaited
 from echannel_ray.endpoint.crew import Waiter
-from echannel_ray.endpoint.deadlines import deadline_of
+from echannel_ray.endpoint.deadlines import GivenTimeout, deadline_of
 from echannel_ray.endpoint.offload import wake
 from echannel_ray.errors import DeliveryFailed, EChannelError
 
@@ -167,7 +167,7 @@ class PendingDelivery(Waiter):
 
     # ---- the caller's side ----
 
-    def result(self, timeout: float | None = None) -> Receipt:
+    def result(self, timeout: GivenTimeout = None) -> Receipt:
         """Wait until every consumer's handler has returned; `DeliveryFailed` where one raised or died."""
         deadline = deadline_of(timeout)  # which raises where it is none
         if not self.done:

@@ -14,7 +14,7 @@ from echannel_ray.core.packing import Packing
 from echannel_ray.core.segments import MIN_COPIED_BYTES
 from echannel_ray.core.streams import NEVER
 from echannel_ray.core.windows import Blocker
-from echannel_ray.endpoint.deadlines import deadline_of
+from echannel_ray.endpoint.deadlines import GivenTimeout, deadline_of
 from echannel_ray.formats.events import encode
 from echannel_ray.producers.consumer_sink import ConsumerSink
 from echannel_ray.producers.outlet import Encoded
@@ -124,7 +124,7 @@ class Publisher:
         return complete
 
     def publish_encoded(
-        self, event: Any, timeout: float | None, encoded: Encoded | None = None, deliver: bool = False
+        self, event: Any, timeout: GivenTimeout, encoded: Encoded | None = None, deliver: bool = False
     ) -> Any:
         """Publish, by the long way: as soon as there is room."""
         deadline = deadline_of(timeout)
@@ -144,7 +144,7 @@ class Publisher:
                 self.records.ready(event)
         return encoded if encoded is None or encoded[2] < MIN_COPIED_BYTES else self.sink.placed(encoded)
 
-    async def apublish(self, event: Any, timeout: float | None = None) -> bool:
+    async def apublish(self, event: Any, timeout: GivenTimeout = None) -> bool:
         """As `publish`, without holding up the event loop. An event is not published by a call that was cancelled."""
         deadline = deadline_of(timeout)
         encoded = self._ready(event)
@@ -154,7 +154,7 @@ class Publisher:
                 return bool(outcome)
             await self.room.wait_async(size, deadline, timeout)
 
-    def deliver_encoded(self, event: Any, timeout: float | None, encoded: Encoded | None = None) -> PendingDelivery:
+    def deliver_encoded(self, event: Any, timeout: GivenTimeout, encoded: Encoded | None = None) -> PendingDelivery:
         """Deliver, by the long way. In a coroutine the delivery waits for room, and the event loop goes on."""
         if not is_in_coroutine():
             return self.publish_encoded(event, timeout, encoded, deliver=True)  # type: ignore[no-any-return]
@@ -162,7 +162,7 @@ class Publisher:
         delivery, size = self.sink.attempt(event, encoded, True)
         return delivery or self._deliver_later(event, encoded, size, timeout)
 
-    def _deliver_later(self, event: Any, encoded: Encoded | None, size: int, timeout: float | None) -> PendingDelivery:
+    def _deliver_later(self, event: Any, encoded: Encoded | None, size: int, timeout: GivenTimeout) -> PendingDelivery:
         deadline = deadline_of(timeout)
         with self.endpoint.lock:
             waiting = self.endpoint.new_delivery()
@@ -205,7 +205,7 @@ class Publisher:
         if self.loans is not None:
             self.loans.give_up(event, self.stream.refuse_segment)
 
-    def drain(self, timeout: float | None = None) -> None:
+    def drain(self, timeout: GivenTimeout = None) -> None:
         """Wait until all published so far has been received by every consumer's process (by groups: handled; where a
         log is published to: until it is logged).
         """

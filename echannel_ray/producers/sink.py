@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from echannel_ray.core.streams import SenderStream
     from echannel_ray.core.windows import Blocker
     from echannel_ray.derived.branch import Branch
+    from echannel_ray.endpoint.deadlines import GivenTimeout
     from echannel_ray.endpoint.process_endpoint import ProcessEndpoint
     from echannel_ray.endpoint.record_codec import RecordEncoder
     from echannel_ray.producers.outlet import Encoded, Outlet
@@ -25,7 +26,6 @@ class Sink:
     """One per producer, which asks it for all that depends on where its events go."""
 
     __slots__ = ("__weakref__", "encode", "endpoint", "is_halted", "lock", "publisher", "records", "stream")
-    branches: Iterable[Branch] = ()  # the modulators that work here
 
     def __init__(self, publisher: Publisher) -> None:
         self.publisher = publisher
@@ -36,13 +36,17 @@ class Sink:
         self.encode: Callable[[Any], Encoded] = publisher.encode
         self.lock = publisher.endpoint.lock
 
+    def modulated(self) -> Iterable[Branch]:
+        """The modulators that work here, each with the way on of what it passes."""
+        return ()
+
     # ---- publishing; without the endpoint's lock ----
 
-    def publish(self, event: Any, timeout: float | None = None) -> bool:
+    def publish(self, event: Any, timeout: GivenTimeout = None) -> bool:
         """What `Producer.publish` promises."""
         raise NotImplementedError
 
-    def deliver(self, event: Any, timeout: float | None = None) -> PendingDelivery:
+    def deliver(self, event: Any, timeout: GivenTimeout = None) -> PendingDelivery:
         """What `Producer.deliver` promises."""
         raise NotImplementedError
 
@@ -78,7 +82,7 @@ class Sink:
         """Whether somebody gets the event as bytes."""
         raise NotImplementedError
 
-    def drain(self, timeout: float | None) -> None:
+    def drain(self, timeout: GivenTimeout) -> None:
         """What `Producer.drain` promises."""
         raise NotImplementedError
 
