@@ -39,9 +39,10 @@ def test_a_hot_module_is_what_was_asked_for(name):
     assert file.endswith(tuple(EXTENSION_SUFFIXES)) == IS_COMPILED
 
 
+@pytest.mark.skipif(IS_COMPILED, reason="what is declared is seen in the files as they are")
 def test_no_attribute_of_a_hot_class_is_declared_again():
-    # A compiled class reads its own, whatever a subclass that is not compiled says. And of one that two compiled classes
-    # declare the garbage collector counts two references: what refers to it is never freed.
+    # A compiled class reads its own, whatever a subclass that is not compiled says. And of one that two compiled
+    # classes declare the garbage collector counts two references: what refers to it is never freed.
     hot = hot_modules()
     for _, name, _ in pkgutil.walk_packages(ec.__path__, "echannel_ray."):
         if not name.endswith("__main__"):

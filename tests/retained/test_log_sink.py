@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from echannel_ray.compilation import is_compiled
 from echannel_ray.core.packing import Packing
 from echannel_ray.retained.log_sink import LogSink
 from tests.endpoint.walking import LoggedLine
+
+pytestmark = pytest.mark.skipif(
+    is_compiled(), reason="the endpoint of these tests replaces methods of compiled classes"
+)
 
 PATIENT = 60.0  # nothing leaves by the clock
 
