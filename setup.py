@@ -12,7 +12,7 @@ from setuptools import setup
 # - `core.messages`, and the books of managers and the name server (`core.membership`, `core.channel_entry`,
 #   `core.derivations`, `core.name_book`, `core.allotments`, `core.shares`, `core.lags`): frozen dataclasses of a
 #   compiled module can't be unpickled, and no event passes there;
-# - `core.packing`, `core.trials`: policies are referred to weakly, as instances of compiled classes can't be;
+# - `core.packing`: policies are referred to weakly, as instances of compiled classes can't be;
 # - `core.lifetimes`: it is what can be;
 # - `core.states`: names of states, looked up seldom;
 # - `formats.packs`, `formats.mixed_packs`, `endpoint.calls`: they have msgspec's structs;
@@ -24,7 +24,7 @@ HOT = (
     "core/arrivals", "core/counters", "core/credit", "core/cursors", "core/cutover", "core/deliveries",
     "core/drain_point", "core/endpoint", "core/flows", "core/frames", "core/framing", "core/gather", "core/kinds",
     "core/laggards", "core/large_events", "core/latencies", "core/mixed_receipts", "core/mixtures", "core/receiver",
-    "core/relay", "core/segments", "core/sender", "core/streams", "core/ways", "core/windows",
+    "core/relay", "core/segments", "core/sender", "core/streams", "core/trials", "core/ways", "core/windows",
     "endpoint/bell", "endpoint/by_channel", "endpoint/crew", "endpoint/deadlines", "endpoint/direct_links",
     "endpoint/link_reader", "endpoint/link_writer", "endpoint/process_endpoint", "endpoint/timers",
     "formats/buffers", "formats/events",

@@ -4,6 +4,8 @@ need not try.
 
 from __future__ import annotations
 
+from typing import Final
+
 
 class Trials:
     """Whether more events come where packs are held, or where they are not.
@@ -12,12 +14,13 @@ class Trials:
     made at round times, by everybody's clock.
     """
 
-    LEAST_LOAD = 0.025
-    ADVANTAGE = 1.2  # that not to hold must have: else it costs processor time for nothing
-    _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 8.0
-    _PAIRS = 2  # of windows: what has stopped us for a while in one of them says nothing
-    _CLEARLY = 1.5  # so many more events with holding need no second pair
-    _OTHER_LOAD = 1.5  # where so many more events come, what was found may not hold any more
+    LEAST_LOAD: Final = 0.025
+    ADVANTAGE: Final = 1.2  # that not to hold must have: else it costs processor time for nothing
+    _FIRST_PAUSE_SECONDS: Final = 0.25
+    _LONGEST_PAUSE_SECONDS: Final = 8.0
+    _PAIRS: Final = 2  # of windows: what has stopped us for a while in one of them says nothing
+    _CLEARLY: Final = 1.5  # so many more events with holding need no second pair
+    _OTHER_LOAD: Final = 1.5  # where so many more events come, what was found may not hold any more
 
     __slots__ = ("_began", "_clock_offset_seconds", "_delayed_before", "_delayed_seconds", "_events",
                  "_found_at_rate", "_full", "_had_load_at", "_packs", "_pause_seconds", "_rates", "_try_at",
@@ -97,11 +100,12 @@ class LengthTrials:
     several windows with short packs and as many with long ones, in turns, to tell a small gain from chance.
     """
 
-    GAIN = 1.08  # that long packs must bring in all: a source that does nothing else has a fifth more, as a rule
-    _SURE_GAIN = 1.25  # with less, and while they are short, it must be more in each pair of windows
-    _WINDOW_SECONDS = 0.012
-    _PAIRS = 3
-    _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.06, 8.0
+    GAIN: Final = 1.08  # that long packs must bring in all: a source that does nothing else has a fifth more, as a rule
+    _SURE_GAIN: Final = 1.25  # with less, and while they are short, it must be more in each pair of windows
+    _WINDOW_SECONDS: Final = 0.012
+    _PAIRS: Final = 3
+    _FIRST_PAUSE_SECONDS: Final = 0.06
+    _LONGEST_PAUSE_SECONDS: Final = 8.0
 
     __slots__ = ("_are_long", "_began", "_events", "_left_at", "_pause_seconds", "_rates", "_try_at", "are_long")
 
@@ -167,12 +171,14 @@ class Crowding:
     nobody asks meanwhile, and they don't fill. Where most did not, it is not taken for such a source again for a while.
     """
 
-    _MEMORY_SECONDS = 0.001
-    _BREATH_SECONDS = 15e-6  # from one pack to the next event: for some Python, and not for a wait
+    _MEMORY_SECONDS: Final = 0.001
+    _BREATH_SECONDS: Final = 15e-6  # from one pack to the next event: for some Python, and not for a wait
     # Of the time that the source has had, it had nothing to do; of all time, others had the core.
-    _MOST_IDLE, _LEAST_DELAYED = 0.25, 0.3
-    _STAYS = 1.6  # both may change so far before it is over
-    _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 8.0
+    _MOST_IDLE: Final = 0.25
+    _LEAST_DELAYED: Final = 0.3
+    _STAYS: Final = 1.6  # both may change so far before it is over
+    _FIRST_PAUSE_SECONDS: Final = 0.05
+    _LONGEST_PAUSE_SECONDS: Final = 8.0
 
     __slots__ = ("_delayed", "_not_before", "_packs", "_pause_seconds", "_unfilled", "idle", "is_crowded")
 
