@@ -19,7 +19,7 @@ class Part:
     def __init__(self, number: int, channel: str = "c", **counters: Any) -> None:
         self.number, self.channel, self.counters, self.pending = number, channel, counters, 0
         self.stream = SimpleNamespace(number=number)
-        self.sink = SimpleNamespace(branches=[], outlets=list)
+        self.sink = SimpleNamespace(modulated=list, outlets=list)
 
     def totals(self) -> dict[str, Any]:
         return dict(self.counters)
