@@ -156,7 +156,7 @@ class LengthTrials:
     def _decide(self, now: float) -> None:
         first, second = self._rates[::2], self._rates[1::2]
         short, long = (second, first) if self._are_long else (first, second)
-        gain = sum(long) / sum(short)
+        gain = sum(long, 0.0) / sum(short, 0.0)
         is_sure = self._are_long or gain > self._SURE_GAIN or all(b > a for a, b in zip(short, long, strict=True))
         self._are_long = is_sure and gain > self.GAIN
         self._pause_seconds = min(4 * self._pause_seconds, self._LONGEST_PAUSE_SECONDS)
