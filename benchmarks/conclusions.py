@@ -71,10 +71,11 @@ def _worst(rows: list[Row]) -> list[str]:
 
 
 def of_revisions(results: Sequence[Result]) -> str:
-    """Which revision was measured; a warning, where there are several."""
+    """Which revision was measured, and whether compiled; a warning, where there are several."""
     found = revisions(results)
     if len(found) <= 1:
-        return f"All of revision {next(iter(found), '') or 'unknown'}."
+        kinds = {kind for result in results if (kind := result.versions.get("echannel_ray"))}
+        return f"All of revision {next(iter(found), '') or 'unknown'}{f', {kinds.pop()}' if len(kinds) == 1 else ''}."
     said = "; ".join(f"{revision or 'unknown'} ({', '.join(names)})" for revision, names in found.items())
     return f"**These are of {len(found)} revisions, so figures of different experiments don't compare:** {said}."
 

@@ -133,6 +133,14 @@ def test_several_revisions_are_told_first(tmp_path):
     assert of_revisions(several[1:]) == "All of revision 0123abc."
 
 
+def test_whether_it_was_compiled_is_told_too():
+    compiled = dataclasses.replace(result(MET), versions={"echannel_ray": "compiled"})
+    pure = dataclasses.replace(result(MET), versions={"echannel_ray": "pure Python"})
+    assert of_revisions([compiled, compiled]) == "All of revision 0123abc, compiled."
+    assert of_revisions([pure]) == "All of revision 0123abc, pure Python."
+    assert of_revisions([pure, compiled]) == "All of revision 0123abc."
+
+
 def test_headlines_have_a_column_for_each_placement_and_name_what_stands_beside():
     rows = [
         Row("publish", "one", rates(1e6), "sockets, packs of 64", rates(2e6)),
