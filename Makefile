@@ -23,7 +23,7 @@ SHOWING_FIGURES := README.md docs/figures.md
 .PHONY: help venv check lint types imports tree wheels wheel test test-compiled no-compiler soak demo bench bench-compiled figures lock clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
 venv: $(READY) ## .venv with everything that the lock pins, and this package in editable mode
 

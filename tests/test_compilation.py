@@ -61,7 +61,13 @@ def test_no_attribute_of_a_hot_class_is_declared_again():
 
 def all_subclasses(base: type) -> set[type]:
     """Those that there are, also of subclasses."""
-    return {*base.__subclasses__(), *(each for child in base.__subclasses__() for each in all_subclasses(child))}
+    found: set[type] = set()
+    todo = [base]
+    while todo:
+        children: list[type] = todo.pop().__subclasses__()
+        found.update(children)
+        todo += children
+    return found
 
 
 def test_who_asks_is_told():

@@ -155,7 +155,7 @@ def test_a_timeout_that_is_no_number():
     assert deadline_of(math.inf) is None
     assert deadline_of(1e12) is None  # longer than locks and selectors can wait
     with pytest.raises(TypeError, match="'x'"):
-        deadline_of("x")  # type: ignore[arg-type]
+        deadline_of("x")
     with pytest.raises(ValueError, match="nan"):
         deadline_of(math.nan)
 
