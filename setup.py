@@ -13,7 +13,7 @@ from setuptools import setup
 #   `core.derivations`, `core.name_book`, `core.allotments`, `core.shares`, `core.lags`): frozen dataclasses of a
 #   compiled module can't be unpickled, and no event passes there;
 # - `core.packing`: policies are referred to weakly, as instances of compiled classes can't be;
-# - `core.lifetimes`: it is what can be;
+# - `core.lifetimes`: its instances are referred to weakly;
 # - `core.states`: names of states, looked up seldom;
 # - `formats.packs`, `formats.mixed_packs`, `endpoint.calls`: they have msgspec's structs;
 # - `transport.connection`: links of TLS, and those of tests, extend its protocol;
@@ -32,6 +32,7 @@ HOT = (
     "producers/pending_deliveries", "producers/publisher", "producers/room", "producers/sink",
 )  # fmt: skip
 
+# Who asks for it needs mypy: `make wheel` has it in its environment, and builds there (`--no-build-isolation`).
 extensions = []
 if os.environ.get("ECHANNEL_COMPILE") == "1":
     from mypyc.build import mypycify

@@ -14,7 +14,7 @@ else:
     T = TypeVar("T")
 
     def mypyc_attr(**attributes: bool) -> Callable[[T], T]:
-        """Tell mypyc of a class; nothing where it runs, so that who installs the package needs no mypy."""
+        """Pass options for a class to mypyc; at run time this does nothing, so that installing needs no mypy."""
         return lambda decorated: decorated
 
 

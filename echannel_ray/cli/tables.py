@@ -34,9 +34,9 @@ def print_status(status: Status) -> None:
     out.print(f"\n{counted(len(alive), 'node')} alive, {sum(node.joined for node in alive)} with a concentrator")
     there = [each for each in (status.name_server, *status.managers, *status.concentrators) if each.error is None]
     compiled = sum(each.compiled for each in there)
-    if compiled in (0, len(there)):
+    if there and compiled in (0, len(there)):
         out.print("all parts run compiled" if compiled else "all parts run as pure Python")
-    else:
+    elif there:
         out.print(f"{compiled} of {counted(len(there), 'part')} run compiled, the others as pure Python")
     for node in status.nodes:
         if node.suspected:

@@ -156,19 +156,20 @@ class MixedDriver:
         """Handle all that has come, and what comes meanwhile."""
         endpoint = self._endpoint
         turn: _PackInHand | None = None
-        handed_over = False  # what was left of a pack; another thread may be at what came since
-        while not handed_over:
+        while True:
             with endpoint.lock:
                 if turn is not None:
                     self._note(turn)
-                    handed_over = self._turn is not turn
-                if not handed_over:
+                # What was left of the pack was handed over, and another thread may be at what came since; or this one
+                # was asked for what another has begun with.
+                is_ours = self._turn is turn
+                if is_ours:
                     turn = self._turn = _PackInHand(self._queue.popleft()) if self._queue else None
                     self.is_busy = turn is not None
-            if turn is None:
+            # Not from within the lock: mypyc does not compile a `break` out of a `with`.
+            if turn is None or not is_ours:
                 break
-            if not handed_over:
-                self._handle(turn)
+            self._handle(turn)
         if not endpoint.crew.leads:
             endpoint.outgoing.write()
         if turn is not None and turn.taken_over is not None:

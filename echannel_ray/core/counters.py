@@ -15,7 +15,8 @@ def add_up(sums: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Add counters to others, those in dicts by name; of what is no number the latest stays."""
     for name, value in more.items():
         if isinstance(value, dict):
-            if name not in sums:  # not `setdefault`: `sums` may be a `Counter`, which has 0 for what it has not
+            # Not `setdefault`: compiled, that would take the 0 that a `Counter` has for what it has not.
+            if name not in sums:
                 sums[name] = {}
             add_up(sums[name], value)
         elif isinstance(value, int | float) and not isinstance(value, bool):

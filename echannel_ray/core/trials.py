@@ -156,6 +156,7 @@ class LengthTrials:
     def _decide(self, now: float) -> None:
         first, second = self._rates[::2], self._rates[1::2]
         short, long = (second, first) if self._are_long else (first, second)
+        # From 0.0 on, since mypyc takes a sum that begins with 0 for an integer.
         gain = sum(long, 0.0) / sum(short, 0.0)
         is_sure = self._are_long or gain > self._SURE_GAIN or all(b > a for a, b in zip(short, long, strict=True))
         self._are_long = is_sure and gain > self.GAIN

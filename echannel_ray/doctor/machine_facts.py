@@ -34,7 +34,7 @@ class Facts(BaseModel):
     architecture: str = ""
     packages: dict[str, str | None] = Field(default_factory=dict)  # versions; None is not installed
     wire_version: int = WIRE_VERSION
-    compiled: bool = Field(default_factory=is_compiled)  # whether the hot modules are, or are pure Python
+    compiled: bool = False  # whether the hot modules are, or are pure Python
     import_error: str | None = None  # why there is no echannel_ray; the rest is missing then
     java: str | None = None
     tmpdir: str = ""
@@ -60,6 +60,7 @@ def look(node: str = "") -> Facts:
         python=platform.python_version(),
         architecture=platform.machine(),
         packages=packages,
+        compiled=is_compiled(),
         java=_java() if packages["pyspark"] is not None else None,
         tmpdir=tempfile.gettempdir(),
         sockets_problem=_sockets_problem(),

@@ -17,12 +17,14 @@ def deadline_of(timeout_seconds: GivenTimeout) -> float | None:
         return None
     message = f"a timeout is a number of seconds, or None to wait for as long as it takes, not {timeout_seconds!r}"
     try:
-        deadline = time.monotonic() + timeout_seconds
+        seconds = float(timeout_seconds + 0.0)  # also of NumPy's numbers and of fractions, but not of a text
     except TypeError:
         raise TypeError(message) from None
-    if deadline != deadline:  # NaN, which no time is later than: the call would never give up
+    if seconds != seconds:  # NaN, which no time is later than: the call would never give up
         raise ValueError(message)
-    return deadline if timeout_seconds <= threading.TIMEOUT_MAX else None  # it is longer than anything can wait
+    return (
+        time.monotonic() + seconds if seconds <= threading.TIMEOUT_MAX else None
+    )  # else longer than anything can wait
 
 
 def seconds_left(deadline: float | None) -> float | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from echannel_ray.core.windows import Blocker
 
 if TYPE_CHECKING:
+    from echannel_ray.endpoint.deadlines import GivenTimeout
     from echannel_ray.producers.publisher import Publisher
 
 ASK_AGAIN_SECONDS = 0.3
@@ -28,7 +29,7 @@ class Room:
         self.blocked_milliseconds = 0
         self._asked = False
 
-    def wait(self, size: int, deadline: float | None, timeout: float | None) -> None:
+    def wait(self, size: int, deadline: float | None, timeout: GivenTimeout) -> None:
         """Wait until nobody is in the way of an event of this size, or somebody has to look again."""
         endpoint = self._endpoint
         with self._blocked():
@@ -42,7 +43,7 @@ class Room:
                     if self._is_over(size, deadline, timeout):
                         return
 
-    async def wait_async(self, size: int, deadline: float | None, timeout: float | None) -> None:
+    async def wait_async(self, size: int, deadline: float | None, timeout: GivenTimeout) -> None:
         """As `wait`, for a coroutine."""
         endpoint = self._endpoint
         with self._blocked():
@@ -92,7 +93,7 @@ class Room:
         if not endpoint.crew.ticking:
             endpoint.crew.wake_ticker()
 
-    def _is_over(self, size: int, deadline: float | None, timeout: float | None) -> bool:
+    def _is_over(self, size: int, deadline: float | None, timeout: GivenTimeout) -> bool:
         endpoint = self._endpoint
         if self._publisher.refuses or self._stream.deleted or endpoint.broken or endpoint.closed:
             return True

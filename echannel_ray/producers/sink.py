@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Sink:
     """One per producer, which asks it for all that depends on where its events go."""
 
-    __slots__ = ("__weakref__", "encode", "endpoint", "is_halted", "lock", "publisher", "records", "stream")
+    __slots__ = ("encode", "endpoint", "is_halted", "lock", "publisher", "records", "stream")
 
     def __init__(self, publisher: Publisher) -> None:
         self.publisher = publisher

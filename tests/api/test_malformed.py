@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import pickle
+import time
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import ray
 
@@ -148,6 +151,14 @@ def test_packing_interval(seconds):
 def test_measuring_interval_of_packing(seconds):
     with pytest.raises(ValueError, match=f"measuring interval .* not {seconds!r}"):
         ec.Packing(degree="hill-climb", measuring_seconds=seconds)
+
+
+@pytest.mark.parametrize("seconds", [5, True, np.float32(5), np.int64(5), Fraction(5)], ids=repr)
+def test_a_timeout_is_any_number_of_seconds(seconds):
+    began = time.monotonic()
+    deadline = deadline_of(seconds)
+    assert type(deadline) is float
+    assert began + float(seconds) <= deadline <= time.monotonic() + float(seconds)
 
 
 def test_a_timeout_that_is_no_number():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import ray
 
@@ -45,6 +47,14 @@ def fill(producer):
     with pytest.raises(TimeoutError, match="no room"):
         accepted.extend(number for number, event in enumerate(sizes(100)) if producer.publish(event, timeout=0.3))
     return len(accepted)
+
+
+@pytest.mark.parametrize("timeout", [np.float32(0.05), Fraction(1, 20), np.int64(0)], ids=repr)
+def test_any_kind_of_number_bounds_the_wait(stalled, channel, timeout):
+    with channel.producer() as producer:
+        fill(producer)
+        with pytest.raises(TimeoutError, match="no room"):
+            producer.publish((0, MEGABYTE), timeout=timeout)
 
 
 def test_block_waits_for_the_slowest_consumer(stalled, channel):
