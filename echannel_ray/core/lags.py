@@ -2,8 +2,8 @@
 
 Two processes know of it: the consumer's says what waits there and how far each stream has come to it (`arrived`), the
 producer's how far that goes (`ends`). Whoever has both answers takes one from the other. They were not given in the
-same moment, so while events flow this is exact to what was published in between; it is exact when nothing is published, and
-nothing on its way: a gap that a consumer is told of, or the news that there is another log.
+same moment, so while events flow this is exact to what was published in between. It is exact when nothing is published,
+and nothing on its way: a gap that a consumer is told of, or the news that there is another log.
 
 * What a policy has dropped for a consumer is no part of its lag: where that is a laggard, its own end says so.
 * Of a group the producer knows what its members have not reported as handled, which they are asked for four times a
