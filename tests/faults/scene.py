@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -91,10 +92,19 @@ def stopped(pid: int) -> Iterator[None]:
     """A process does nothing meanwhile, but its links stay."""
     os.kill(pid, signal.SIGSTOP)
     try:
+        wait_until(lambda: all(_state(thread) in "TtZX" for thread in Path(f"/proc/{pid}/task").iterdir()))
         yield
     finally:
         with contextlib.suppress(ProcessLookupError):  # killed meanwhile
             os.kill(pid, signal.SIGCONT)
+
+
+def _state(thread: Path) -> str:
+    """What the kernel says that a thread does: T is stopped, t by a debugger, Z and X are dead."""
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
 
 
 def wait_for(wanted: Any, method: Any, *args: Any) -> None:
