@@ -22,9 +22,9 @@ def deadline_of(timeout_seconds: GivenTimeout) -> float | None:
         raise TypeError(message) from None
     if seconds != seconds:  # NaN, which no time is later than: the call would never give up
         raise ValueError(message)
-    return (
-        time.monotonic() + seconds if seconds <= threading.TIMEOUT_MAX else None
-    )  # else longer than anything can wait
+    if seconds > threading.TIMEOUT_MAX:
+        return None  # it is longer than anything can wait
+    return time.monotonic() + seconds
 
 
 def seconds_left(deadline: float | None) -> float | None:

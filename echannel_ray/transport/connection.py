@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
 
 from typing_extensions import override
 
-from echannel_ray.compilation import mypyc_attr
 from echannel_ray.errors import Closed
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ _ANCILLARY_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED})
 
 
-@mypyc_attr(native_class=False)
 @dataclass(frozen=True)
 class Peer:
     """Who is at the other side, as the operating system (unix) or its certificate (tcp) vouches for."""
@@ -55,7 +53,6 @@ class Peer:
     expires_at: int | None = None
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Connection(Protocol):
     """A link. Two threads may use it at once, one sending and one receiving, unless it is a `TlsConnection`."""
 
@@ -87,7 +84,6 @@ class Connection(Protocol):
         """End the link at both sides, and wake the threads that wait in it. Any number of times, from any thread."""
 
 
-@mypyc_attr(native_class=False)
 class QuietSocket(socket.socket):
     """A socket that closes itself when its last user lets go of it, without a warning.
 

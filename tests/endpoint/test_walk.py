@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 
-from echannel_ray.compilation import is_compiled
 from tests.endpoint.walking import Line, LoggedLine, functions_of
-
-pytestmark = pytest.mark.skipif(is_compiled(), reason="what is compiled has no frames to look at")
 
 PAGE = (Path(__file__).parents[2] / "docs" / "walk.md").read_text()
 
